@@ -98,7 +98,11 @@ sub main {
     }
 
     end_descendants();
-    remove_tree($own_dir) if defined $own_dir;
+
+    if (defined $own_dir) {
+        chdir '/';
+        remove_tree($own_dir);
+    }
 }
 
 
@@ -259,11 +263,12 @@ sub read_request {
     }
 
     my $connection = lc($headers{connection} // '');
+    my $keepalive = $minor ? $connection !~ /close/
+                           : $connection =~ /keep-alive/;
+
     my %request = (
         method => $method, target => $target, headers => \%headers, body => '',
-        minor => $minor,
-        keepalive => $minor ? $connection !~ /close/
-                            : $connection =~ /keep-alive/,
+        minor => $minor, keepalive => $keepalive,
     );
 
     send_bytes($socket, \%request, "HTTP/1.1 100 Continue\r\n\r\n")
@@ -305,11 +310,11 @@ sub read_chunks {
     my ($socket, $buffer, $body) = @_;
 
     while (1) {
-        until ($$buffer =~ /^([0-9a-fA-F]{1,8})[^\n]*\n/) {
+        until ($$buffer =~ /\n/) {
             return 0 if length $$buffer > 4096 || !fill($socket, $buffer);
         }
 
-        substr $$buffer, 0, $+[0], '';
+        $$buffer =~ s/^([0-9a-fA-F]{1,8})[^\n]*\n// or return 0;
         my $length = hex $1;
 
         return -1 if length($$body) + $length > MAX_BODY;
