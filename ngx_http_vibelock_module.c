@@ -1,0 +1,785 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * What nginx calls: directives, phases, filters, processes.  What they do is
+ * in src/.
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include "ngx_http_vibelock_endpoint.h"
+#include "ngx_http_vibelock_guard.h"
+#include "ngx_http_vibelock_record.h"
+#include "ngx_http_vibelock_unstick.h"
+
+
+#define NGX_HTTP_VIBELOCK_RETRY_AFTER  5000      /* ms */
+#define NGX_HTTP_VIBELOCK_CHECK        5000      /* ms */
+
+
+typedef struct {
+    ngx_http_vibelock_zones_t           zones;
+    ngx_http_vibelock_registry_t       *registry;
+} ngx_http_vibelock_main_conf_t;
+
+
+typedef struct {
+    ngx_http_vibelock_guard_conf_t      guard;
+    ngx_http_vibelock_endpoint_conf_t   endpoint;
+    ngx_http_vibelock_unstick_conf_t    unstick;
+    ngx_http_vibelock_caller_conf_t     caller;
+} ngx_http_vibelock_loc_conf_t;
+
+
+static ngx_int_t ngx_http_vibelock_precontent_handler(ngx_http_request_t *r);
+static ngx_int_t ngx_http_vibelock_release_handler(ngx_http_request_t *r);
+static ngx_int_t ngx_http_vibelock_header_filter(ngx_http_request_t *r);
+static ngx_int_t ngx_http_vibelock_body_filter(ngx_http_request_t *r,
+    ngx_chain_t *in);
+
+static ngx_int_t ngx_http_vibelock_preconfiguration(ngx_conf_t *cf);
+static ngx_int_t ngx_http_vibelock_postconfiguration(ngx_conf_t *cf);
+static void *ngx_http_vibelock_create_main_conf(ngx_conf_t *cf);
+static char *ngx_http_vibelock_init_main_conf(ngx_conf_t *cf, void *conf);
+static void *ngx_http_vibelock_create_loc_conf(ngx_conf_t *cf);
+static char *ngx_http_vibelock_merge_loc_conf(ngx_conf_t *cf, void *parent,
+    void *child);
+static char *ngx_http_vibelock_merge_endpoints(ngx_conf_t *cf,
+    ngx_http_vibelock_loc_conf_t *prev, ngx_http_vibelock_loc_conf_t *conf);
+static char *ngx_http_vibelock_check_caller(ngx_conf_t *cf, char *directive,
+    ngx_http_vibelock_caller_conf_t *caller);
+
+static char *ngx_http_vibelock_zone_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_guard_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_ttl_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_keep_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_release_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_unstick_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_registry_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+
+static ngx_int_t ngx_http_vibelock_init_process(ngx_cycle_t *cycle);
+static void ngx_http_vibelock_exit_process(ngx_cycle_t *cycle);
+
+
+static ngx_conf_enum_t  ngx_http_vibelock_log_levels[] = {
+    { ngx_string("info"), NGX_LOG_INFO },
+    { ngx_string("notice"), NGX_LOG_NOTICE },
+    { ngx_string("warn"), NGX_LOG_WARN },
+    { ngx_string("error"), NGX_LOG_ERR },
+    { ngx_null_string, 0 }
+};
+
+
+static ngx_command_t  ngx_http_vibelock_commands[] = {
+
+    { ngx_string("vibelock_zone"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE23,
+      ngx_http_vibelock_zone_directive,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("vibelock"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
+      ngx_http_vibelock_guard_directive,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("vibelock_ttl"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF
+                        |NGX_CONF_1MORE,
+      ngx_http_vibelock_ttl_directive,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("vibelock_overrun"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_vibelock_loc_conf_t, guard.overrun),
+      NULL },
+
+    { ngx_string("vibelock_keep"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF
+                        |NGX_CONF_1MORE,
+      ngx_http_vibelock_keep_directive,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("vibelock_retry_after"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_vibelock_loc_conf_t, guard.retry_after),
+      NULL },
+
+    { ngx_string("vibelock_release"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_vibelock_release_directive,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("vibelock_unstick"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_vibelock_unstick_directive,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("vibelock_registry"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE12,
+      ngx_http_vibelock_registry_directive,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("vibelock_owner"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_set_complex_value_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_vibelock_loc_conf_t, caller.owner),
+      NULL },
+
+    { ngx_string("vibelock_server_kind"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_set_complex_value_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_vibelock_loc_conf_t, caller.kind),
+      NULL },
+
+    { ngx_string("vibelock_server_found"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_set_complex_value_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_vibelock_loc_conf_t, caller.found),
+      NULL },
+
+    { ngx_string("vibelock_dry_run"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_vibelock_loc_conf_t, guard.dry_run),
+      NULL },
+
+    { ngx_string("vibelock_log_level"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_enum_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_vibelock_loc_conf_t, guard.log_level),
+      &ngx_http_vibelock_log_levels },
+
+      ngx_null_command
+};
+
+
+static ngx_http_module_t  ngx_http_vibelock_module_ctx = {
+    ngx_http_vibelock_preconfiguration,    /* preconfiguration */
+    ngx_http_vibelock_postconfiguration,   /* postconfiguration */
+
+    ngx_http_vibelock_create_main_conf,    /* create main configuration */
+    ngx_http_vibelock_init_main_conf,      /* init main configuration */
+
+    NULL,                                  /* create server configuration */
+    NULL,                                  /* merge server configuration */
+
+    ngx_http_vibelock_create_loc_conf,     /* create location configuration */
+    ngx_http_vibelock_merge_loc_conf       /* merge location configuration */
+};
+
+
+ngx_module_t  ngx_http_vibelock_module = {
+    NGX_MODULE_V1,
+    &ngx_http_vibelock_module_ctx,         /* module context */
+    ngx_http_vibelock_commands,            /* module directives */
+    NGX_HTTP_MODULE,                       /* module type */
+    NULL,                                  /* init master */
+    NULL,                                  /* init module */
+    ngx_http_vibelock_init_process,        /* init process */
+    NULL,                                  /* init thread */
+    NULL,                                  /* exit thread */
+    ngx_http_vibelock_exit_process,        /* exit process */
+    NULL,                                  /* exit master */
+    NGX_MODULE_V1_PADDING
+};
+
+
+static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
+static ngx_http_output_body_filter_pt    ngx_http_next_body_filter;
+
+
+static ngx_int_t
+ngx_http_vibelock_precontent_handler(ngx_http_request_t *r)
+{
+    ngx_int_t                      rc;
+    ngx_http_vibelock_loc_conf_t  *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_vibelock_module);
+
+    rc = ngx_http_vibelock_unstick(r, &conf->unstick);
+
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    return ngx_http_vibelock_guard(r, &conf->guard);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_release_handler(ngx_http_request_t *r)
+{
+    ngx_http_vibelock_loc_conf_t  *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_vibelock_module);
+
+    return ngx_http_vibelock_endpoint(r, &conf->endpoint);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_header_filter(ngx_http_request_t *r)
+{
+    ngx_http_vibelock_guard_header(r);
+    ngx_http_vibelock_unstick_header(r);
+
+    return ngx_http_next_header_filter(r);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    ngx_http_vibelock_guard_body(r, in);
+
+    return ngx_http_next_body_filter(r, in);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_preconfiguration(ngx_conf_t *cf)
+{
+    return ngx_http_vibelock_record_variables(cf);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_postconfiguration(ngx_conf_t *cf)
+{
+    ngx_http_handler_pt            *h;
+    ngx_http_core_main_conf_t      *cmcf;
+    ngx_http_vibelock_main_conf_t  *conf;
+
+    conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_vibelock_module);
+
+    if (conf->zones.list.nelts == 0) {
+        return NGX_OK;
+    }
+
+    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+
+    h = ngx_array_push(&cmcf->phases[NGX_HTTP_PRECONTENT_PHASE].handlers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    *h = ngx_http_vibelock_precontent_handler;
+
+    ngx_http_next_header_filter = ngx_http_top_header_filter;
+    ngx_http_top_header_filter = ngx_http_vibelock_header_filter;
+
+    ngx_http_next_body_filter = ngx_http_top_body_filter;
+    ngx_http_top_body_filter = ngx_http_vibelock_body_filter;
+
+    return NGX_OK;
+}
+
+
+static void *
+ngx_http_vibelock_create_main_conf(ngx_conf_t *cf)
+{
+    ngx_http_vibelock_main_conf_t  *conf;
+
+    conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_vibelock_main_conf_t));
+    if (conf == NULL) {
+        return NULL;
+    }
+
+    if (ngx_http_vibelock_zones_init(cf, &conf->zones) != NGX_OK) {
+        return NULL;
+    }
+
+    return conf;
+}
+
+
+static char *
+ngx_http_vibelock_init_main_conf(ngx_conf_t *cf, void *conf)
+{
+    ngx_http_vibelock_main_conf_t *vmcf = conf;
+
+    return ngx_http_vibelock_zones_check(cf, &vmcf->zones);
+}
+
+
+static void *
+ngx_http_vibelock_create_loc_conf(ngx_conf_t *cf)
+{
+    ngx_http_vibelock_loc_conf_t  *conf;
+
+    conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_vibelock_loc_conf_t));
+    if (conf == NULL) {
+        return NULL;
+    }
+
+    /*
+     * set by ngx_pcalloc():
+     *
+     *     conf->guard.operation = NULL;
+     *     conf->guard.ttl = { 0 };
+     *     conf->guard.keep = NULL;
+     *     conf->endpoint.zone = NULL;
+     *     conf->unstick.zone = NULL;
+     *     conf->caller = { NULL };
+     */
+
+    conf->guard.zone = NGX_CONF_UNSET_PTR;
+    conf->guard.overrun = NGX_CONF_UNSET;
+    conf->guard.dry_run = NGX_CONF_UNSET;
+    conf->guard.retry_after = NGX_CONF_UNSET_MSEC;
+    conf->guard.log_level = NGX_CONF_UNSET_UINT;
+
+    return conf;
+}
+
+
+static char *
+ngx_http_vibelock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
+{
+    ngx_http_vibelock_loc_conf_t *prev = parent;
+    ngx_http_vibelock_loc_conf_t *conf = child;
+
+    ngx_http_vibelock_main_conf_t  *vmcf;
+
+    vmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_vibelock_module);
+
+    ngx_conf_merge_value(conf->guard.overrun, prev->guard.overrun, 0);
+    ngx_conf_merge_value(conf->guard.dry_run, prev->guard.dry_run, 0);
+    ngx_conf_merge_msec_value(conf->guard.retry_after, prev->guard.retry_after,
+                              NGX_HTTP_VIBELOCK_RETRY_AFTER);
+    ngx_conf_merge_uint_value(conf->guard.log_level, prev->guard.log_level,
+                              NGX_LOG_WARN);
+
+    ngx_http_vibelock_ttl_merge(&prev->guard.ttl, &conf->guard.ttl);
+
+    if (conf->guard.keep == NULL) {
+        conf->guard.keep = prev->guard.keep;
+    }
+
+    if (conf->caller.owner == NULL) {
+        conf->caller.owner = prev->caller.owner;
+    }
+
+    if (conf->caller.found == NULL) {
+        conf->caller.found = prev->caller.found;
+    }
+
+    if (conf->caller.kind == NULL) {
+        conf->caller.kind = prev->caller.kind;
+    }
+
+    conf->caller.registry = vmcf->registry;
+
+    conf->guard.caller = &conf->caller;
+    conf->endpoint.caller = &conf->caller;
+    conf->unstick.caller = &conf->caller;
+
+    conf->endpoint.log_level = conf->guard.log_level;
+    conf->unstick.log_level = conf->guard.log_level;
+    conf->unstick.retry_after = conf->guard.retry_after;
+
+    return ngx_http_vibelock_merge_endpoints(cf, prev, conf);
+}
+
+
+static char *
+ngx_http_vibelock_merge_endpoints(ngx_conf_t *cf,
+    ngx_http_vibelock_loc_conf_t *prev, ngx_http_vibelock_loc_conf_t *conf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    /* "if" and "limit_except" are the location they stand in */
+
+    if (clcf->noname) {
+
+        if (conf->unstick.zone == NULL) {
+            conf->unstick.zone = prev->unstick.zone;
+        }
+
+        if (conf->endpoint.zone == NULL && prev->endpoint.zone
+            && clcf->handler == NULL)
+        {
+            conf->endpoint.zone = prev->endpoint.zone;
+            clcf->handler = ngx_http_vibelock_release_handler;
+        }
+    }
+
+    if (conf->endpoint.zone || conf->unstick.zone) {
+
+        if (conf->guard.zone != NGX_CONF_UNSET_PTR && conf->guard.zone) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"vibelock\" cannot stand in one location "
+                               "with \"vibelock_release\" or "
+                               "\"vibelock_unstick\", which would wait for "
+                               "the lock they are to break");
+            return NGX_CONF_ERROR;
+        }
+
+        /* what guards the server around it does not guard the way out */
+
+        conf->guard.zone = NULL;
+    }
+
+    if (conf->guard.zone == NGX_CONF_UNSET_PTR) {
+        conf->guard.zone = prev->guard.zone;
+        conf->guard.operation = prev->guard.operation;
+    }
+
+    if (conf->guard.zone == NGX_CONF_UNSET_PTR) {
+        conf->guard.zone = NULL;
+    }
+
+    if (conf->endpoint.zone
+        && ngx_http_vibelock_check_caller(cf, "vibelock_release",
+                                          &conf->caller)
+           != NGX_CONF_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->endpoint.zone
+        && clcf->handler != ngx_http_vibelock_release_handler)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock_release\" answers its location itself "
+                           "and cannot stand beside \"proxy_pass\" or the "
+                           "like; give it a location of its own");
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->unstick.zone == NULL) {
+        return NGX_CONF_OK;
+    }
+
+    if (conf->caller.owner && conf->caller.kind == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock_unstick\" with \"vibelock_owner\" "
+                           "needs \"vibelock_server_kind\": only a server "
+                           "of kind STANDALONE can be unstuck");
+        return NGX_CONF_ERROR;
+    }
+
+    return ngx_http_vibelock_check_caller(cf, "vibelock_unstick",
+                                          &conf->caller);
+}
+
+
+static char *
+ngx_http_vibelock_check_caller(ngx_conf_t *cf, char *directive,
+    ngx_http_vibelock_caller_conf_t *caller)
+{
+    if (caller->owner || caller->registry) {
+        return NGX_CONF_OK;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%s\" needs \"vibelock_registry\" or "
+                       "\"vibelock_owner\", or anybody could break any lock",
+                       directive);
+
+    return NGX_CONF_ERROR;
+}
+
+
+static char *
+ngx_http_vibelock_zone_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_vibelock_main_conf_t *vmcf = conf;
+
+    return ngx_http_vibelock_zone_set(cf, &vmcf->zones);
+}
+
+
+static char *
+ngx_http_vibelock_guard_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_vibelock_loc_conf_t *vlcf = conf;
+
+    ngx_str_t                      *value;
+    ngx_http_vibelock_main_conf_t  *vmcf;
+
+    if (vlcf->guard.zone != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (cf->args->nelts == 2) {
+
+        if (ngx_strcmp(value[1].data, "off") == 0) {
+            vlcf->guard.zone = NULL;
+            return NGX_CONF_OK;
+        }
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock %V\" must name a zone, as in "
+                           "\"vibelock %V zone=ops\", or be \"vibelock off\"",
+                           &value[1], &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    if (!ngx_http_vibelock_guard_operation(&value[1])) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid operation \"%V\" in \"vibelock\", it must "
+                           "be 1 to 32 letters, digits, \"_\" or \"-\"",
+                           &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    vmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_vibelock_module);
+
+    vlcf->guard.zone = ngx_http_vibelock_zone_get(cf, &vmcf->zones, &value[2]);
+    if (vlcf->guard.zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    vlcf->guard.operation = ngx_http_vibelock_zone_operation(cf,
+                                                vlcf->guard.zone, &value[1]);
+    if (vlcf->guard.operation == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_vibelock_ttl_directive(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_vibelock_loc_conf_t *vlcf = conf;
+
+    return ngx_http_vibelock_ttl_set(cf, &vlcf->guard.ttl);
+}
+
+
+static char *
+ngx_http_vibelock_keep_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_vibelock_loc_conf_t *vlcf = conf;
+
+    ngx_str_t                         *value;
+    ngx_uint_t                         i;
+    ngx_http_complex_value_t          *keep;
+    ngx_http_compile_complex_value_t   ccv;
+
+    if (vlcf->guard.keep) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    vlcf->guard.keep = ngx_array_create(cf->pool, cf->args->nelts - 1,
+                                        sizeof(ngx_http_complex_value_t));
+    if (vlcf->guard.keep == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        keep = ngx_array_push(vlcf->guard.keep);
+        if (keep == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
+
+        ccv.cf = cf;
+        ccv.value = &value[i];
+        ccv.complex_value = keep;
+
+        if (ngx_http_compile_complex_value(&ccv) != NGX_OK) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_vibelock_release_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_vibelock_loc_conf_t *vlcf = conf;
+
+    ngx_str_t                      *value;
+    ngx_http_core_loc_conf_t       *clcf;
+    ngx_http_vibelock_main_conf_t  *vmcf;
+
+    if (vlcf->endpoint.zone) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    vmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_vibelock_module);
+
+    vlcf->endpoint.zone = ngx_http_vibelock_zone_get(cf, &vmcf->zones,
+                                                     &value[1]);
+    if (vlcf->endpoint.zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->handler = ngx_http_vibelock_release_handler;
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_vibelock_unstick_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_vibelock_loc_conf_t *vlcf = conf;
+
+    ngx_str_t                      *value;
+    ngx_http_vibelock_main_conf_t  *vmcf;
+
+    if (vlcf->unstick.zone) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    vmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_vibelock_module);
+
+    vlcf->unstick.zone = ngx_http_vibelock_zone_get(cf, &vmcf->zones,
+                                                    &value[1]);
+    if (vlcf->unstick.zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_vibelock_registry_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_vibelock_main_conf_t *vmcf = conf;
+
+    ngx_int_t   check;
+    ngx_str_t  *value, s;
+
+    if (vmcf->registry) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    check = NGX_HTTP_VIBELOCK_CHECK;
+
+    if (cf->args->nelts == 3) {
+
+        check = NGX_ERROR;
+
+        if (ngx_strncmp(value[2].data, "check=", 6) == 0) {
+            s.data = value[2].data + 6;
+            s.len = value[2].len - 6;
+
+            check = ngx_parse_time(&s, 0);
+        }
+
+        if (check == NGX_ERROR || check == 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid parameter \"%V\" in "
+                               "\"vibelock_registry\", it must be a time "
+                               "above 0, as in \"check=5s\"", &value[2]);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    vmcf->registry = ngx_http_vibelock_registry_create(cf, &value[1], check);
+
+    return vmcf->registry ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_init_process(ngx_cycle_t *cycle)
+{
+    ngx_http_vibelock_main_conf_t  *conf;
+
+    if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE)
+    {
+        return NGX_OK;
+    }
+
+    conf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_vibelock_module);
+    if (conf == NULL) {
+        return NGX_OK;
+    }
+
+    ngx_http_vibelock_zones_start(&conf->zones, cycle);
+
+    if (conf->registry) {
+        return ngx_http_vibelock_registry_start(conf->registry, cycle);
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_vibelock_exit_process(ngx_cycle_t *cycle)
+{
+    ngx_http_vibelock_main_conf_t  *conf;
+
+    if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE)
+    {
+        return;
+    }
+
+    conf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_vibelock_module);
+    if (conf == NULL) {
+        return;
+    }
+
+    ngx_http_vibelock_zones_stop(&conf->zones);
+
+    if (conf->registry) {
+        ngx_http_vibelock_registry_stop(conf->registry);
+    }
+}

@@ -1,0 +1,70 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * How an operation ended, by what nginx knows of its upstreams.
+ *
+ * The lock may go when no try sent a byte of the request, or when every try
+ * that did was answered in full, or nginx itself stopped reading on purpose.
+ * It is kept in every other case: nobody can know whether the operation ended.
+ *
+ * Where a function returns a text, it says why the lock has to stay; NULL: it
+ * may go.
+ */
+
+
+#ifndef _NGX_HTTP_VIBELOCK_ENDING_H_INCLUDED_
+#define _NGX_HTTP_VIBELOCK_ENDING_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+
+/*
+ * The tries that an upstream was given so far; what came before the lock was
+ * taken is not the operation's.
+ */
+
+ngx_uint_t ngx_http_vibelock_ending_tries(ngx_http_request_t *r);
+
+/*
+ * 1 when the response that is on its way to the client is the upstream's own,
+ * still being read, and not nginx's, a cache's or a file's.
+ */
+
+ngx_uint_t ngx_http_vibelock_ending_answering(ngx_http_request_t *r);
+
+/*
+ * 1 when the client has the whole answer with this header.
+ */
+
+ngx_uint_t ngx_http_vibelock_ending_bodiless(ngx_http_request_t *r);
+
+/*
+ * 1 when an upstream's response was read to its end, asked while its header,
+ * or its body, is passed on; "seen": bytes of the body passed on, with what
+ * is passed on now.
+ */
+
+ngx_uint_t ngx_http_vibelock_ending_header(ngx_http_request_t *r);
+ngx_uint_t ngx_http_vibelock_ending_body(ngx_http_request_t *r, off_t seen);
+
+/*
+ * What it means when nginx lets go of the upstream that it was answering
+ * from, with "rc".
+ */
+
+char *ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc);
+
+/*
+ * Whether one of the tries from number "from" on had part of the request and
+ * gave no answer to it.
+ */
+
+char *ngx_http_vibelock_ending_unanswered(ngx_http_request_t *r,
+    ngx_uint_t from);
+
+
+#endif /* _NGX_HTTP_VIBELOCK_ENDING_H_INCLUDED_ */

@@ -1,0 +1,810 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include "ngx_http_vibelock_ending.h"
+#include "ngx_http_vibelock_guard.h"
+#include "ngx_http_vibelock_log.h"
+#include "ngx_http_vibelock_record.h"
+#include "ngx_http_vibelock_refuse.h"
+#include "ngx_http_vibelock_reply.h"
+
+
+typedef enum {
+    NGX_HTTP_VIBELOCK_HOLD_READING = 0,        /* the body, for its TTL */
+    NGX_HTTP_VIBELOCK_HOLD_READ,
+    NGX_HTTP_VIBELOCK_HOLD_HELD,
+    NGX_HTTP_VIBELOCK_HOLD_OVER
+} ngx_http_vibelock_hold_e;
+
+
+/* what a request has to do with a lock, from its first check to its end */
+
+typedef struct {
+    ngx_http_request_t              *request;
+    ngx_http_vibelock_guard_conf_t  *conf;     /* of the location that locks */
+    ngx_http_vibelock_record_t      *record;
+    ngx_http_vibelock_hold_e         state;
+
+    ngx_str_t                        key;
+    ngx_http_vibelock_caller_t       caller;
+    ngx_http_vibelock_lock_t         lock;
+
+    /* the upstream that answers, and what nginx would call at its end */
+    ngx_http_upstream_t             *upstream;
+    void                           (*finalize)(ngx_http_request_t *r,
+                                               ngx_int_t rc);
+
+    ngx_uint_t                       tries;    /* before the lock was taken */
+    off_t                            seen;     /* of the answer's body */
+    unsigned                         keep:1;   /* vibelock_keep said so */
+} ngx_http_vibelock_hold_t;
+
+
+typedef enum {
+    NGX_HTTP_VIBELOCK_REFUSE_BUSY = 0,
+    NGX_HTTP_VIBELOCK_REFUSE_DENIED,
+    NGX_HTTP_VIBELOCK_REFUSE_INVALID,
+    NGX_HTTP_VIBELOCK_REFUSE_FULL
+} ngx_http_vibelock_refuse_e;
+
+
+typedef struct {
+    ngx_http_vibelock_result_e       result;
+    ngx_http_vibelock_counter_e      counter;
+} ngx_http_vibelock_refusal_t;
+
+
+static ngx_int_t ngx_http_vibelock_guard_check(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
+static ngx_int_t ngx_http_vibelock_guard_peek(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
+static void ngx_http_vibelock_guard_body_handler(ngx_http_request_t *r);
+static ngx_int_t ngx_http_vibelock_guard_read(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
+static ngx_int_t ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold, ngx_msec_t ttl);
+static void ngx_http_vibelock_guard_again(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
+
+static ngx_int_t ngx_http_vibelock_guard_deny(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_caller_e rc);
+static ngx_int_t ngx_http_vibelock_guard_invalid(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_reply_e error);
+static ngx_int_t ngx_http_vibelock_guard_busy(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
+static ngx_int_t ngx_http_vibelock_guard_full(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
+static ngx_int_t ngx_http_vibelock_guard_bypass(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
+static ngx_uint_t ngx_http_vibelock_guard_passes(
+    ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_refuse_e why);
+static ngx_int_t ngx_http_vibelock_guard_answer(ngx_http_request_t *r,
+    ngx_int_t rc);
+
+static ngx_http_vibelock_hold_t *ngx_http_vibelock_guard_held(
+    ngx_http_request_t *r);
+static void ngx_http_vibelock_guard_finalize(ngx_http_request_t *r,
+    ngx_int_t rc);
+static void ngx_http_vibelock_guard_cleanup(void *data);
+static void ngx_http_vibelock_guard_settle(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold, char *why);
+static ngx_uint_t ngx_http_vibelock_guard_keeps(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
+
+
+/* in the order of ngx_http_vibelock_refuse_e: for real, and in a dry run */
+
+static ngx_http_vibelock_refusal_t  ngx_http_vibelock_refusals[][2] = {
+
+    { { NGX_HTTP_VIBELOCK_BUSY,
+        NGX_HTTP_VIBELOCK_N_BUSY },
+      { NGX_HTTP_VIBELOCK_BUSY_DRY_RUN,
+        NGX_HTTP_VIBELOCK_N_BUSY_DRY_RUN } },
+
+    { { NGX_HTTP_VIBELOCK_DENIED,
+        NGX_HTTP_VIBELOCK_N_DENIED },
+      { NGX_HTTP_VIBELOCK_DENIED_DRY_RUN,
+        NGX_HTTP_VIBELOCK_N_DENIED_DRY_RUN } },
+
+    { { NGX_HTTP_VIBELOCK_INVALID,
+        NGX_HTTP_VIBELOCK_N_INVALID },
+      { NGX_HTTP_VIBELOCK_INVALID_DRY_RUN,
+        NGX_HTTP_VIBELOCK_N_INVALID_DRY_RUN } },
+
+    { { NGX_HTTP_VIBELOCK_FULL,
+        NGX_HTTP_VIBELOCK_N_FULL },
+      { NGX_HTTP_VIBELOCK_FULL_DRY_RUN,
+        NGX_HTTP_VIBELOCK_N_FULL_DRY_RUN } }
+};
+
+
+ngx_uint_t
+ngx_http_vibelock_guard_operation(ngx_str_t *name)
+{
+    u_char  ch;
+    size_t  i;
+
+    for (i = 0; i < name->len; i++) {
+        ch = name->data[i];
+
+        if ((ch < 'a' || ch > 'z')
+            && (ch < 'A' || ch > 'Z')
+            && (ch < '0' || ch > '9')
+            && ch != '_'
+            && ch != '-')
+        {
+            return 0;
+        }
+    }
+
+    return name->len > 0 && name->len <= NGX_HTTP_VIBELOCK_OPERATION_MAX;
+}
+
+
+ngx_int_t
+ngx_http_vibelock_guard(ngx_http_request_t *r,
+    ngx_http_vibelock_guard_conf_t *conf)
+{
+    ngx_http_vibelock_hold_t    *hold;
+    ngx_http_vibelock_record_t  *record;
+
+    if (r != r->main) {
+        return NGX_DECLINED;
+    }
+
+    record = ngx_http_vibelock_record_find(r);
+
+    if (record && record->hold) {
+
+        hold = record->hold;
+
+        if (hold->state == NGX_HTTP_VIBELOCK_HOLD_READ) {
+            return ngx_http_vibelock_guard_read(r, hold);
+        }
+
+        ngx_http_vibelock_guard_again(r, hold);
+
+        return NGX_DECLINED;
+    }
+
+    if (conf->zone == NULL || r->method == NGX_HTTP_OPTIONS) {
+        return NGX_DECLINED;
+    }
+
+    record = ngx_http_vibelock_record_get(r);
+    if (record == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    hold = ngx_pcalloc(r->pool, sizeof(ngx_http_vibelock_hold_t));
+    if (hold == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    record->hold = hold;
+    record->operation = conf->operation->name;
+
+    hold->request = r;
+    hold->conf = conf;
+    hold->record = record;
+
+    /* until it is held, an internal redirect finds that all is said */
+
+    hold->state = NGX_HTTP_VIBELOCK_HOLD_OVER;
+
+    return ngx_http_vibelock_guard_check(r, hold);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_guard_check(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    ngx_int_t                        key;
+    ngx_http_vibelock_caller_e       rc;
+    ngx_http_vibelock_guard_conf_t  *conf;
+
+    conf = hold->conf;
+
+    key = ngx_http_vibelock_zone_key(r, conf->zone, &hold->key);
+
+    if (key == NGX_ERROR) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (key == NGX_DECLINED) {
+        return ngx_http_vibelock_guard_bypass(r, hold);
+    }
+
+    rc = ngx_http_vibelock_caller(r, conf->caller, &hold->caller);
+
+    if (rc != NGX_HTTP_VIBELOCK_CALLER_OK) {
+        return ngx_http_vibelock_guard_deny(r, hold, rc);
+    }
+
+    if (key == NGX_ABORT) {
+        return ngx_http_vibelock_guard_invalid(r, hold,
+                                            NGX_HTTP_VIBELOCK_REPLY_BAD_KEY);
+    }
+
+    rc = ngx_http_vibelock_caller_may_operate(r, conf->caller, &hold->caller,
+                                              &hold->key);
+
+    if (rc != NGX_HTTP_VIBELOCK_CALLER_OK) {
+        return ngx_http_vibelock_guard_deny(r, hold, rc);
+    }
+
+    if (conf->ttl.field.len) {
+        return ngx_http_vibelock_guard_peek(r, hold);
+    }
+
+    return ngx_http_vibelock_guard_acquire(r, hold, conf->ttl.value);
+}
+
+
+/*
+ * The TTL is in the body: who is busy says so before a body is read.
+ */
+
+static ngx_int_t
+ngx_http_vibelock_guard_peek(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_http_vibelock_table_find(hold->conf->zone->table, &hold->key,
+                                      &hold->lock);
+
+    if (rc == NGX_OK) {
+        return ngx_http_vibelock_guard_busy(r, hold);
+    }
+
+    if (ngx_http_vibelock_ttl_over(r)) {
+        return ngx_http_vibelock_guard_invalid(r, hold,
+                                     NGX_HTTP_VIBELOCK_REPLY_BODY_TOO_LARGE);
+    }
+
+    hold->state = NGX_HTTP_VIBELOCK_HOLD_READING;
+
+    rc = ngx_http_read_client_request_body(r,
+                                        ngx_http_vibelock_guard_body_handler);
+
+    if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+        hold->state = NGX_HTTP_VIBELOCK_HOLD_OVER;
+        return rc;
+    }
+
+    ngx_http_finalize_request(r, NGX_DONE);
+
+    return NGX_DONE;
+}
+
+
+static void
+ngx_http_vibelock_guard_body_handler(ngx_http_request_t *r)
+{
+    ngx_http_vibelock_hold_t    *hold;
+    ngx_http_vibelock_record_t  *record;
+
+    record = ngx_http_vibelock_record_find(r);
+
+    hold = record->hold;
+    hold->state = NGX_HTTP_VIBELOCK_HOLD_READ;
+
+    r->preserve_body = 1;
+
+    r->write_event_handler = ngx_http_core_run_phases;
+    ngx_http_core_run_phases(r);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_guard_read(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    ngx_int_t   rc;
+    ngx_msec_t  ttl;
+
+    hold->state = NGX_HTTP_VIBELOCK_HOLD_OVER;
+
+    rc = ngx_http_vibelock_ttl_read(r, &hold->conf->ttl, &ttl);
+
+    switch (rc) {
+
+    case NGX_OK:
+        return ngx_http_vibelock_guard_acquire(r, hold, ttl);
+
+    case NGX_DECLINED:
+        return ngx_http_vibelock_guard_invalid(r, hold,
+                                            NGX_HTTP_VIBELOCK_REPLY_BAD_BODY);
+
+    case NGX_ABORT:
+        return ngx_http_vibelock_guard_invalid(r, hold,
+                                         NGX_HTTP_VIBELOCK_REPLY_BAD_TIMEOUT);
+
+    case NGX_DONE:
+        return ngx_http_vibelock_guard_invalid(r, hold,
+                                      NGX_HTTP_VIBELOCK_REPLY_BODY_TOO_LARGE);
+
+    default: /* NGX_ERROR */
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold, ngx_msec_t ttl)
+{
+    ngx_int_t                        rc;
+    ngx_http_cleanup_t              *cln;
+    ngx_http_vibelock_claim_t        claim;
+    ngx_http_vibelock_guard_conf_t  *conf;
+
+    conf = hold->conf;
+
+    /* what ends the lock has to be there before the lock is */
+
+    cln = ngx_http_cleanup_add(r, 0);
+    if (cln == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    cln->handler = ngx_http_vibelock_guard_cleanup;
+    cln->data = hold;
+
+    claim.key = hold->key;
+    claim.operation = conf->operation->number;
+    claim.owner = hold->caller.owned ? hold->caller.owner : NULL;
+    claim.ttl = ttl;
+    claim.overrun = conf->overrun;
+
+    rc = ngx_http_vibelock_table_acquire(conf->zone->table, &claim,
+                                         &hold->lock);
+
+    if (rc == NGX_BUSY) {
+        return ngx_http_vibelock_guard_busy(r, hold);
+    }
+
+    if (rc == NGX_DECLINED) {
+        return ngx_http_vibelock_guard_full(r, hold);
+    }
+
+    hold->state = NGX_HTTP_VIBELOCK_HOLD_HELD;
+    hold->tries = ngx_http_vibelock_ending_tries(r);
+
+    hold->record->result = NGX_HTTP_VIBELOCK_ACQUIRED;
+    hold->record->token = hold->lock.handle.token;
+    hold->record->since = ngx_current_msec;
+    hold->record->aged = 1;
+
+    ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_ACQUIRED);
+
+    return NGX_DECLINED;
+}
+
+
+/*
+ * The request comes by again: redirected, or for post_action.
+ */
+
+static void
+ngx_http_vibelock_guard_again(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    if (hold->state != NGX_HTTP_VIBELOCK_HOLD_HELD) {
+        return;
+    }
+
+    if (r->post_action) {
+
+        /* the answer is over, and what follows is not the operation */
+
+        ngx_http_vibelock_guard_settle(r, hold, NULL);
+        return;
+    }
+
+    /* the next upstream's headers will take the place of this one's */
+
+    if (ngx_http_vibelock_guard_keeps(r, hold)) {
+        hold->keep = 1;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_guard_deny(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_caller_e rc)
+{
+    if (rc != NGX_HTTP_VIBELOCK_CALLER_ERROR
+        && ngx_http_vibelock_guard_passes(hold,
+                                          NGX_HTTP_VIBELOCK_REFUSE_DENIED))
+    {
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_vibelock_guard_answer(r, ngx_http_vibelock_refuse(r, rc));
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_guard_invalid(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_reply_e error)
+{
+    ngx_str_t  *message;
+
+    if (ngx_http_vibelock_guard_passes(hold,
+                                       NGX_HTTP_VIBELOCK_REFUSE_INVALID))
+    {
+        return NGX_DECLINED;
+    }
+
+    message = (error == NGX_HTTP_VIBELOCK_REPLY_BAD_TIMEOUT)
+              ? &hold->conf->ttl.message : NULL;
+
+    return ngx_http_vibelock_guard_answer(r,
+                          ngx_http_vibelock_reply_error(r, error, 0, message));
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_guard_busy(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    time_t                            retry;
+    ngx_http_vibelock_lock_t         *lock;
+    ngx_http_vibelock_reply_lock_t    holder;
+    ngx_http_vibelock_caller_conf_t  *caller;
+
+    lock = &hold->lock;
+    caller = hold->conf->caller;
+
+    /* nobody else said whose the server is: to a stranger it is not there */
+
+    if (caller->owner
+        && caller->found == NULL
+        && lock->owned
+        && !ngx_http_vibelock_caller_holds(&hold->caller, lock))
+    {
+        return ngx_http_vibelock_guard_deny(r, hold,
+                                         NGX_HTTP_VIBELOCK_CALLER_NOT_FOUND);
+    }
+
+    hold->record->age = lock->age;
+    hold->record->aged = 1;
+
+    if (ngx_http_vibelock_guard_passes(hold, NGX_HTTP_VIBELOCK_REFUSE_BUSY)) {
+        return NGX_DECLINED;
+    }
+
+    holder.operation = lock->operation;
+    holder.stuck = lock->stuck;
+    holder.age = lock->age;
+    holder.rest = lock->rest;
+
+    retry = ngx_http_vibelock_reply_retry(hold->conf->retry_after, lock->rest);
+
+    return ngx_http_vibelock_guard_answer(r,
+                               ngx_http_vibelock_reply_busy(r, &holder, retry));
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_guard_full(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    time_t                     retry;
+    ngx_http_vibelock_zone_t  *zone;
+
+    zone = hold->conf->zone;
+
+    if (ngx_http_vibelock_zone_once(zone, NGX_HTTP_VIBELOCK_ONCE_FULL)) {
+        ngx_log_error(hold->conf->log_level, r->connection->log, 0,
+                      "vibelock: zone \"%V\" is full, no lock for operation "
+                      "\"%V\"; give the zone more memory",
+                      &zone->name, &hold->conf->operation->name);
+    }
+
+    if (ngx_http_vibelock_guard_passes(hold, NGX_HTTP_VIBELOCK_REFUSE_FULL)) {
+        return NGX_DECLINED;
+    }
+
+    retry = ngx_http_vibelock_reply_retry(hold->conf->retry_after, 0);
+
+    return ngx_http_vibelock_guard_answer(r,
+                     ngx_http_vibelock_reply_error(r,
+                                          NGX_HTTP_VIBELOCK_REPLY_ZONE_FULL,
+                                          retry, NULL));
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_guard_bypass(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    ngx_http_vibelock_zone_t  *zone;
+
+    zone = hold->conf->zone;
+
+    hold->record->result = NGX_HTTP_VIBELOCK_BYPASSED;
+
+    ngx_http_vibelock_zone_count(zone, NGX_HTTP_VIBELOCK_N_BYPASSED);
+
+    if (ngx_http_vibelock_zone_once(zone, NGX_HTTP_VIBELOCK_ONCE_BYPASSED)) {
+        ngx_log_error(hold->conf->log_level, r->connection->log, 0,
+                      "vibelock: the key \"%V\" of zone \"%V\" is empty, "
+                      "operation \"%V\" runs without a lock",
+                      &zone->key.value, &zone->name,
+                      &hold->conf->operation->name);
+    }
+
+    return NGX_DECLINED;
+}
+
+
+/*
+ * Notes why the request gets no lock.  1: it goes on without one, since this
+ * is a dry run.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_guard_passes(ngx_http_vibelock_hold_t *hold,
+    ngx_http_vibelock_refuse_e why)
+{
+    ngx_http_vibelock_refusal_t  *refusal;
+
+    refusal = &ngx_http_vibelock_refusals[why][hold->conf->dry_run ? 1 : 0];
+
+    hold->record->result = refusal->result;
+
+    ngx_http_vibelock_zone_count(hold->conf->zone, refusal->counter);
+
+    return hold->conf->dry_run;
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_guard_answer(ngx_http_request_t *r, ngx_int_t rc)
+{
+    ngx_http_finalize_request(r, rc);
+
+    return NGX_DONE;
+}
+
+
+void
+ngx_http_vibelock_guard_header(ngx_http_request_t *r)
+{
+    ngx_http_vibelock_hold_t  *hold;
+
+    hold = ngx_http_vibelock_guard_held(r);
+
+    if (hold == NULL) {
+        return;
+    }
+
+    if (!ngx_http_vibelock_ending_answering(r)) {
+
+        if (ngx_http_vibelock_ending_bodiless(r)) {
+            ngx_http_vibelock_guard_settle(r, hold, NULL);
+        }
+
+        return;
+    }
+
+    if (hold->upstream != r->upstream) {
+        hold->upstream = r->upstream;
+        hold->finalize = r->upstream->finalize_request;
+        r->upstream->finalize_request = ngx_http_vibelock_guard_finalize;
+    }
+
+    if (ngx_http_vibelock_ending_header(r)) {
+        ngx_http_vibelock_guard_settle(r, hold, NULL);
+    }
+}
+
+
+void
+ngx_http_vibelock_guard_body(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    ngx_uint_t                 last;
+    ngx_chain_t               *cl;
+    ngx_http_vibelock_hold_t  *hold;
+
+    hold = ngx_http_vibelock_guard_held(r);
+
+    if (hold == NULL) {
+        return;
+    }
+
+    last = 0;
+
+    for (cl = in; cl; cl = cl->next) {
+        hold->seen += ngx_buf_size(cl->buf);
+        last |= cl->buf->last_buf;
+    }
+
+    /* what a subrequest adds comes before the end, in its order */
+
+    if (r->postponed) {
+        return;
+    }
+
+    if (last
+        || (hold->upstream
+            && hold->upstream == r->upstream
+            && ngx_http_vibelock_ending_answering(r)
+            && ngx_http_vibelock_ending_body(r, hold->seen)))
+    {
+        ngx_http_vibelock_guard_settle(r, hold, NULL);
+    }
+}
+
+
+/*
+ * The hold of a request that has its lock.
+ */
+
+static ngx_http_vibelock_hold_t *
+ngx_http_vibelock_guard_held(ngx_http_request_t *r)
+{
+    ngx_http_vibelock_hold_t    *hold;
+    ngx_http_vibelock_record_t  *record;
+
+    if (r != r->main) {
+        return NULL;
+    }
+
+    record = ngx_http_vibelock_record_find(r);
+
+    if (record == NULL || record->hold == NULL) {
+        return NULL;
+    }
+
+    hold = record->hold;
+
+    return (hold->state == NGX_HTTP_VIBELOCK_HOLD_HELD) ? hold : NULL;
+}
+
+
+/*
+ * Stands in for the finalize_request() of the upstream that answers.
+ */
+
+static void
+ngx_http_vibelock_guard_finalize(ngx_http_request_t *r, ngx_int_t rc)
+{
+    ngx_http_vibelock_hold_t    *hold;
+    ngx_http_vibelock_record_t  *record;
+
+    record = ngx_http_vibelock_record_find(r);
+    hold = record->hold;
+
+    if (hold->state == NGX_HTTP_VIBELOCK_HOLD_HELD) {
+        ngx_http_vibelock_guard_settle(r, hold,
+                                   ngx_http_vibelock_ending_finalize(r, rc));
+    }
+
+    hold->finalize(r, rc);
+}
+
+
+static void
+ngx_http_vibelock_guard_cleanup(void *data)
+{
+    ngx_http_vibelock_hold_t *hold = data;
+
+    if (hold->state == NGX_HTTP_VIBELOCK_HOLD_HELD) {
+        ngx_http_vibelock_guard_settle(hold->request, hold, NULL);
+    }
+}
+
+
+/*
+ * The operation is over.  "why" says why the lock has to stay, as far as the
+ * upstream that answered knows.
+ */
+
+static void
+ngx_http_vibelock_guard_settle(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold, char *why)
+{
+    ngx_int_t                        rc;
+    ngx_http_vibelock_record_t      *record;
+    ngx_http_vibelock_guard_conf_t  *conf;
+
+    conf = hold->conf;
+    record = hold->record;
+
+    if (why == NULL) {
+        why = ngx_http_vibelock_ending_unanswered(r, hold->tries);
+    }
+
+    if (why == NULL && ngx_http_vibelock_guard_keeps(r, hold)) {
+        why = "vibelock_keep says so";
+    }
+
+    hold->state = NGX_HTTP_VIBELOCK_HOLD_OVER;
+
+    record->age = ngx_current_msec - record->since;
+    hold->lock.age = record->age;
+
+    if (why) {
+        rc = ngx_http_vibelock_table_keep(conf->zone->table,
+                                          &hold->lock.handle);
+    } else {
+        rc = ngx_http_vibelock_table_release(conf->zone->table,
+                                             &hold->lock.handle);
+    }
+
+    if (rc != NGX_OK) {
+        record->result = NGX_HTTP_VIBELOCK_LOST;
+
+        ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_LOST);
+
+        ngx_http_vibelock_log_lock(conf->log_level, r->connection->log,
+                                   "was lost", "broken, or past its TTL, "
+                                   "before its operation ended",
+                                   &conf->zone->name, &hold->key, &hold->lock);
+        return;
+    }
+
+    if (why == NULL) {
+        record->result = NGX_HTTP_VIBELOCK_RELEASED;
+
+        ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_RELEASED);
+        return;
+    }
+
+    record->result = NGX_HTTP_VIBELOCK_KEPT;
+
+    ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_KEPT);
+
+    ngx_http_vibelock_log_lock(conf->log_level, r->connection->log,
+                               "is stuck", why, &conf->zone->name, &hold->key,
+                               &hold->lock);
+}
+
+
+/*
+ * 1 when a value of vibelock_keep is neither empty nor "0", or cannot be told.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_guard_keeps(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    ngx_str_t                  value;
+    ngx_uint_t                 i;
+    ngx_http_complex_value_t  *keep;
+
+    if (hold->keep) {
+        return 1;
+    }
+
+    if (hold->conf->keep == NULL) {
+        return 0;
+    }
+
+    keep = hold->conf->keep->elts;
+
+    for (i = 0; i < hold->conf->keep->nelts; i++) {
+
+        if (ngx_http_complex_value(r, &keep[i], &value) != NGX_OK) {
+            return 1;
+        }
+
+        if (value.len && !(value.len == 1 && value.data[0] == '0')) {
+            return 1;
+        }
+    }
+
+    return 0;
+}

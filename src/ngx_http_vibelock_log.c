@@ -1,0 +1,68 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_http_vibelock_log.h"
+
+
+/* as much of an owner's digest as tells two owners apart */
+#define NGX_HTTP_VIBELOCK_LOG_OWNER  4
+
+
+static u_char *ngx_http_vibelock_log_escape(u_char *dst, ngx_str_t *text);
+
+
+void
+ngx_http_vibelock_log_lock(ngx_uint_t level, ngx_log_t *log, char *what,
+    char *why, ngx_str_t *zone, ngx_str_t *key,
+    ngx_http_vibelock_lock_t *lock)
+{
+    u_char     text[4 * NGX_HTTP_VIBELOCK_KEY_MAX];
+    u_char     hex[2 * NGX_HTTP_VIBELOCK_LOG_OWNER];
+    ngx_str_t  safe, owner;
+
+    safe.data = text;
+    safe.len = ngx_http_vibelock_log_escape(text, key) - text;
+
+    if (lock->owned) {
+        owner.data = hex;
+        owner.len = ngx_hex_dump(hex, lock->owner, NGX_HTTP_VIBELOCK_LOG_OWNER)
+                    - hex;
+
+    } else {
+        ngx_str_set(&owner, "-");
+    }
+
+    ngx_log_error(level, log, 0,
+                  "vibelock: lock %s: %s, zone \"%V\", key \"%V\", "
+                  "operation \"%V\", owner %V, age %M ms",
+                  what, why, zone, &safe, &lock->operation, &owner, lock->age);
+}
+
+
+/* control characters, the quote and the backslash become \xHH */
+
+static u_char *
+ngx_http_vibelock_log_escape(u_char *dst, ngx_str_t *text)
+{
+    u_char  ch;
+    size_t  i;
+
+    for (i = 0; i < text->len; i++) {
+        ch = text->data[i];
+
+        if (ch < 0x20 || ch == 0x7f || ch == '"' || ch == '\\') {
+            dst = ngx_sprintf(dst, "\\x%02Xd", (ngx_uint_t) ch);
+
+        } else {
+            *dst++ = ch;
+        }
+    }
+
+    return dst;
+}
