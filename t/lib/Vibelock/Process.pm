@@ -35,7 +35,7 @@ our @EXPORT_OK = qw(spawn fork_child run alive wait_exit end_group);
 my %status;             # pid => how it ended
 my %running;            # pid => 1
 my $watcher;            # the pipe to the watcher process
-my $owner = $$;
+our $owner = $$;
 
 $SIG{PIPE} = 'IGNORE';
 $SIG{$_} //= sub { exit 1 } for qw(INT TERM HUP);
@@ -96,17 +96,18 @@ sub start_child {
 }
 
 # A listening socket or a connection that a child has too stays open when the
-# test closes it.
+# test closes it.  Perl counts the users of each descriptor, so the numbers must
+# not be free for new ones: they become /dev/null.
 
 sub close_all_but {
     my (@handles) = @_;
 
     my %keep = map { $_ => 1 } 0, 1, 2, map { fileno $_ } @handles;
 
-    for my $path (glob '/proc/self/fd/*') {
-        my ($fd) = $path =~ /(\d+)$/;
-        POSIX::close($fd) unless $keep{$fd};
-    }
+    my @fds = grep { !$keep{$_} } map { /(\d+)$/ } glob '/proc/self/fd/*';
+
+    open my $null, '+<', '/dev/null' or return;
+    fileno($null) != $_ && POSIX::dup2(fileno($null), $_) for @fds;
 
     return;
 }

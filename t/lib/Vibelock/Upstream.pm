@@ -94,14 +94,27 @@ sub stop_listening {
 
 sub exchange_class { 'Vibelock::Upstream::Exchange' }
 
+# A kept connection that has brought another request.  Each is read once, and
+# judged by what is in its buffer then: what comes later wakes the select.
+
+sub next_on_idle {
+    my ($self) = @_;
+
+    for my $exchange (@{ $self->{idle} }) {
+        return $exchange if $exchange->has_next;
+        $exchange->close if $exchange->socket->{end};
+    }
+
+    @{ $self->{idle} } = grep { $_->socket->handle } @{ $self->{idle} };
+
+    return undef;
+}
+
 sub ready {
     my ($self, $seconds) = @_;
 
-    my @idle = grep { $_->socket->handle } @{ $self->{idle} };
-    my $select = IO::Select->new(
-        $self->{listener} || (), map { $_->socket->handle } @idle);
-
-    $self->{idle} = \@idle;
+    my $select = IO::Select->new($self->{listener} || (),
+        map { $_->socket->handle } @{ $self->{idle} });
 
     return $select->can_read($seconds);
 }
@@ -109,13 +122,10 @@ sub ready {
 sub pending {
     my ($self) = @_;
 
-    for my $exchange (@{ $self->{idle} }) {
-        $exchange->socket->handle or next;
-        return 1 if $exchange->socket->available ne '';
-        $exchange->close unless $exchange->is_open;
-    }
+    return 1 if $self->next_on_idle;
 
-    return scalar $self->ready(0) ? 1 : 0;
+    return $self->{listener}
+           && IO::Select->new($self->{listener})->can_read(0) ? 1 : 0;
 }
 
 sub accept_connection {
@@ -124,14 +134,10 @@ sub accept_connection {
     my $deadline = now() + limit($how{limit});
 
     while (1) {
-        my ($idle) = grep { $_->socket->available ne '' } @{ $self->{idle} };
-
-        if ($idle) {
+        if (my $idle = $self->next_on_idle) {
             @{ $self->{idle} } = grep { $_ != $idle } @{ $self->{idle} };
             return $self->exchange_class->new($self, $idle->socket);
         }
-
-        $_->close for grep { !$_->is_open } @{ $self->{idle} };
 
         my $left = $deadline - now();
         croak 'no request came to the upstream in time' if $left <= 0;

@@ -113,6 +113,10 @@ sub done {
     return;
 }
 
+# True if the connection has brought another request.
+
+sub has_next { $_[0]{socket}->available ne '' }
+
 sub close       { $_[0]{socket}->close }
 sub reset       { $_[0]{socket}->reset }
 sub is_open     { $_[0]{socket}->is_open }
