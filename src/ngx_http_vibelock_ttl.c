@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "ngx_http_vibelock_table.h"
+#include "ngx_http_vibelock_scan.h"
 #include "ngx_http_vibelock_ttl.h"
 
 
@@ -39,8 +40,10 @@ static ngx_int_t ngx_http_vibelock_ttl_body(ngx_http_request_t *r,
 static u_char *ngx_http_vibelock_ttl_copy(u_char *p, ngx_buf_t *b);
 static ngx_int_t ngx_http_vibelock_ttl_field(ngx_http_vibelock_ttl_t *ttl,
     ngx_str_t *body, ngx_msec_t *ms);
-static ngx_int_t ngx_http_vibelock_ttl_number(ngx_http_vibelock_ttl_t *ttl,
-    json_t *number, ngx_msec_t *ms);
+static ngx_int_t ngx_http_vibelock_ttl_member(ngx_http_vibelock_ttl_t *ttl,
+    ngx_str_t *body, ngx_msec_t *ms);
+static ngx_int_t ngx_http_vibelock_ttl_seconds(ngx_http_vibelock_ttl_t *ttl,
+    double seconds, ngx_msec_t *ms);
 
 
 char *
@@ -358,7 +361,7 @@ ngx_http_vibelock_ttl_read(ngx_http_request_t *r, ngx_http_vibelock_ttl_t *ttl,
     *ms = ttl->value;
 
     if (body.len) {
-        rc = ngx_http_vibelock_ttl_field(ttl, &body, ms);
+        rc = ngx_http_vibelock_ttl_member(ttl, &body, ms);
 
         if (rc != NGX_OK) {
             return rc;
@@ -368,6 +371,28 @@ ngx_http_vibelock_ttl_read(ngx_http_request_t *r, ngx_http_vibelock_ttl_t *ttl,
     *ms += ttl->add;
 
     return NGX_OK;
+}
+
+
+/* most bodies are plain, and need no parser to be read right */
+
+static ngx_int_t
+ngx_http_vibelock_ttl_member(ngx_http_vibelock_ttl_t *ttl, ngx_str_t *body,
+    ngx_msec_t *ms)
+{
+    ngx_uint_t  seconds;
+
+    switch (ngx_http_vibelock_scan(body, &ttl->field, &seconds)) {
+
+    case NGX_OK:
+        return ngx_http_vibelock_ttl_seconds(ttl, (double) seconds, ms);
+
+    case NGX_DECLINED:
+        return NGX_OK;
+
+    default: /* NGX_AGAIN */
+        return ngx_http_vibelock_ttl_field(ttl, body, ms);
+    }
 }
 
 
@@ -499,7 +524,9 @@ ngx_http_vibelock_ttl_field(ngx_http_vibelock_ttl_t *ttl, ngx_str_t *body,
     field = json_object_get(root, (char *) ttl->field.data);
 
     if (field && !json_is_null(field)) {
-        rc = ngx_http_vibelock_ttl_number(ttl, field, ms);
+        rc = json_is_real(field)
+             ? ngx_http_vibelock_ttl_seconds(ttl, json_real_value(field), ms)
+             : NGX_ABORT;
     }
 
 done:
@@ -511,16 +538,10 @@ done:
 
 
 static ngx_int_t
-ngx_http_vibelock_ttl_number(ngx_http_vibelock_ttl_t *ttl, json_t *number,
+ngx_http_vibelock_ttl_seconds(ngx_http_vibelock_ttl_t *ttl, double seconds,
     ngx_msec_t *ms)
 {
-    double  seconds, exact;
-
-    if (!json_is_real(number)) {
-        return NGX_ABORT;
-    }
-
-    seconds = json_real_value(number);
+    double  exact;
 
     /* in seconds, as the limit is told: 4.035 times 1000 is over 4035 */
 
