@@ -21,23 +21,19 @@ ngx_uint_t
 ngx_http_vibelock_release(ngx_http_request_t *r,
     ngx_http_vibelock_release_t *release)
 {
-    ngx_int_t                    rc;
     ngx_http_vibelock_lock_t     lock;
     ngx_http_vibelock_zone_t    *zone;
     ngx_http_vibelock_record_t  *record;
 
     zone = release->zone;
-    rc = NGX_DECLINED;
-
-    if (release->lock.handle.token) {
-        rc = ngx_http_vibelock_table_break(zone->table, &release->key,
-                                           ngx_http_vibelock_release_same,
-                                           &release->lock, &lock);
-    }
-
     record = ngx_http_vibelock_record_get(r);
 
-    if (rc != NGX_OK) {
+    if (release->lock.handle.token == 0
+        || ngx_http_vibelock_table_break(zone->table, &release->key,
+                                         ngx_http_vibelock_release_same,
+                                         &release->lock, &lock)
+           != NGX_OK)
+    {
         if (record) {
             record->result = NGX_HTTP_VIBELOCK_ABSENT;
         }
