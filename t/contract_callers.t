@@ -1,0 +1,292 @@
+#!/usr/bin/perl
+
+# Who may call, and in which order a request is checked.
+
+use strict;
+use warnings;
+
+use Digest::SHA qw(sha256_hex);
+use JSON::PP ();
+use Test::More;
+
+use Vibelock::Test qw(wait_for);
+use Vibelock::Upstream::Auto;
+
+my $up = Vibelock::Upstream::Auto->start;
+my $t = Vibelock::Test->new;
+
+$t->set(UPSTREAM => $up->port);
+$t->http(<<'EOC');
+    vibelock_zone $server_id zone=ops:1m;
+    vibelock_registry %%DIR%%/registry.json;
+EOC
+$t->server(<<'EOC');
+    location ~ ^/servers/(?<server_id>[^/]*)/exec$ {
+        vibelock exec zone=ops;
+        vibelock_ttl json=timeout default=60s add=90s max=1h;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location ~ ^/servers/(?<server_id>[^/]*)/lock$ {
+        vibelock_release zone=ops;
+    }
+    location = /nobody/lock {
+        vibelock_release zone=ops;
+    }
+EOC
+
+my $now = time;
+
+$t->write_file('registry.json', JSON::PP->new->encode({
+    version => 1,
+    keys => [
+        { id => 'k-me', type => 'api',
+          sha256 => [sha256_hex('my key'), sha256_hex('my next key')] },
+        { id => 'k-you', type => 'api', sha256 => uc sha256_hex('your key') },
+        { id => 'k-app', type => 'app', sha256 => sha256_hex('app key'),
+          sessions => [
+              { sha256 => sha256_hex('session'), expires => $now + 3600 },
+              { sha256 => sha256_hex('for ever') },
+              { sha256 => sha256_hex('yesterday'), expires => $now - 1 },
+          ] },
+        { id => 'k-any', type => 'app', sha256 => sha256_hex('any key') },
+        { id => 'k-none', type => 'app', sha256 => sha256_hex('none key'),
+          sessions => [] },
+    ],
+    servers => [
+        { id => 'mine', key => 'k-me', kind => 'STANDALONE' },
+        { id => 'gone', key => 'k-me', kind => 'STANDALONE',
+          deleted => JSON::PP::true },
+        { id => 'yours', key => 'k-you', kind => 'STANDALONE' },
+        { id => 'shop', key => 'k-app', kind => 'GALAXY_APP' },
+        { id => 'any', key => 'k-any', kind => 'GALAXY_HOST' },
+        { id => 'none', key => 'k-none', kind => 'GALAXY_HOST' },
+    ],
+}));
+$t->start;
+
+# The status and code of both doors, which have to agree.
+
+sub both {
+    my ($server, $headers, $expected, $name) = @_;
+
+    for (['POST', 'exec'], ['DELETE', 'lock']) {
+        my ($method, $end) = @$_;
+        my $r = $t->request($method, "/servers/$server/$end",
+                            headers => $headers);
+        my $code = $r->body =~ /"code":"(\w+)"/ ? " $1" : '';
+
+        is($r->status . $code, $expected, "$name, $method $end");
+    }
+
+    return;
+}
+
+my $mine = [['X-Api-Key', 'my key']];
+
+subtest 'no key' => sub {
+    my $missing = '401 MISSING_API_KEY';
+
+    both('mine', [], $missing, 'nothing');
+    both('mine', [['X-Api-Key', '']], $missing, 'an empty X-Api-Key');
+    both('mine', [['Authorization', 'Bearer']], $missing, 'Bearer alone');
+    both('mine', [['Authorization', 'Basic bXkga2V5']], $missing,
+         'another scheme');
+    both('mine', [['Authorization', 'my key']], $missing, 'no scheme');
+    both('mine', [['X-Api-Token', 'my key']], $missing, 'another header');
+};
+
+subtest 'a key nobody knows' => sub {
+    my $invalid = '401 INVALID_API_KEY';
+
+    both('mine', [['X-Api-Key', 'unknown']], $invalid, 'unknown');
+    both('mine', [['X-Api-Key', 'My key']], $invalid, 'in another case');
+    both('mine', [['X-Api-Key', 'my key2']], $invalid, 'longer');
+    both('mine', [['X-Api-Key', 'my ke']], $invalid, 'shorter');
+    both('mine', [['X-Api-Key', sha256_hex('my key')]], $invalid,
+         'the digest of a key');
+    both('mine', [['X-Api-Key', 'k-me']], $invalid, 'the id of a key');
+    both('mine', [['X-Api-Key', 'x' x 4000]], $invalid, 'a long one');
+    both('mine', [['Authorization', 'Bearer unknown']], $invalid, 'as Bearer');
+    both('mine', [['X-Api-Key', 'my key, my key']], $invalid, 'a list');
+};
+
+subtest 'X-Api-Key' => sub {
+    for my $name ('X-Api-Key', 'x-api-key', 'X-API-KEY', 'x-Api-kEY') {
+        both('mine', [[$name, 'my key']], 200, $name);
+    }
+
+    both('mine', [['X-Api-Key', 'my next key']], 200,
+         'the other digest of a key that is rotated');
+    both('yours', [['X-Api-Key', 'your key']], 200,
+         'a digest in upper-case hex');
+    both('mine', [['X-Api-Key', '  my key  ']], 200, 'in blanks');
+    both('mine', [@$mine, ['x-api-key', 'my key']], 200, 'two equal ones');
+    both('mine', [@$mine, ['X-Api-Key', '']], 200, 'an empty one beside it');
+
+    both('mine', [@$mine, ['x-api-key', 'your key']], '401 INVALID_API_KEY',
+         'two that differ, both known');
+    both('yours', [@$mine, ['x-api-key', 'your key']], '401 INVALID_API_KEY',
+         'whoever owns the server');
+    both('mine', [@$mine, ['X-Api-Key', 'my next key']],
+         '401 INVALID_API_KEY', 'two of one account');
+    both('mine', [['X-Api-Key', 'a'], ['X-Api-Key', 'b'],
+                  ['Authorization', 'Bearer my key']],
+         '401 INVALID_API_KEY', 'two that differ, beside a good Bearer');
+    both('mine', [@$mine, (map { ["X-Filler-$_", 'x'] } 1 .. 40),
+                  ['X-Api-Key', 'other']],
+         '401 INVALID_API_KEY', 'two that differ, with forty between them');
+};
+
+subtest 'a personal key as Bearer' => sub {
+    for my $value ('Bearer my key', 'bearer my key', 'BEARER my key',
+                   'Bearer   my key')
+    {
+        both('mine', [['Authorization', $value]], 200, $value);
+    }
+
+    both('mine', [@$mine, ['Authorization', 'Bearer your key']], 200,
+         'X-Api-Key wins over a Bearer');
+    both('mine', [['X-Api-Key', 'unknown'], ['Authorization', 'Bearer my key']],
+         '401 INVALID_API_KEY', 'X-Api-Key wins over a good Bearer');
+    both('mine', [['X-Api-Key', ''], ['Authorization', 'Bearer my key']], 200,
+         'an empty X-Api-Key is none');
+    both('mine', [['Authorization', "Bearer\tmy key"]], '401 MISSING_API_KEY',
+         'a tab is no space');
+};
+
+subtest 'an application key' => sub {
+    my $app = ['X-Api-Key', 'app key'];
+    my $bearer = sub { [$app, ['Authorization', "Bearer $_[0]"]] };
+    my $invalid = '401 INVALID_APP_KEY';
+
+    both('shop', $bearer->('session'), 200, 'a listed session');
+    both('shop', $bearer->('for ever'), 200, 'a session without an end');
+    both('shop', $bearer->('yesterday'), '401 TOKEN_EXPIRED',
+         'a session that is over');
+    both('shop', $bearer->('stranger'), $invalid, 'an unlisted session');
+    both('shop', $bearer->('app key'), $invalid, 'the key as its session');
+    both('shop', [$app], $invalid, 'no session');
+    both('shop', [$app, ['Authorization', 'Basic c2Vzc2lvbg==']], $invalid,
+         'a session of another scheme');
+    both('shop', [['Authorization', 'Bearer app key']], $invalid,
+         'the key as Bearer');
+
+    both('any', [['X-Api-Key', 'any key'], ['Authorization', 'Bearer x']], 200,
+         'any session, where none are listed');
+    both('any', [['X-Api-Key', 'any key']], $invalid,
+         'no session, where none are listed');
+    both('none', [['X-Api-Key', 'none key'], ['Authorization', 'Bearer x']],
+         $invalid, 'an empty list of sessions');
+    both('mine', $bearer->('session'), '404 NOT_FOUND',
+         "somebody else's server");
+};
+
+subtest 'whose server' => sub {
+    my $not_found = '404 NOT_FOUND';
+
+    both('mine', $mine, 200, 'my own');
+    both('yours', $mine, $not_found, "somebody else's");
+    both('never', $mine, $not_found, 'unknown');
+    both('MINE', $mine, $not_found, 'ids match exactly: case');
+    both('mine%20', $mine, $not_found, 'ids match exactly: a blank');
+
+    my ($unknown, $theirs) = map {
+        my $r = $t->delete("/servers/$_/lock", headers => $mine);
+        my $headers = $r->headers;
+        delete $headers->{date};
+        [$r->status, $headers, $r->body];
+    } qw(never yours);
+    is_deeply($theirs, $unknown, 'a stranger sees no difference');
+
+    is($t->post('/servers/gone/exec', headers => $mine)->status, 404,
+       'nothing runs on a deleted server');
+    is($t->delete('/servers/gone/lock', headers => $mine)->status, 200,
+       'its owner may release its lock');
+    is($t->delete('/servers/gone/lock',
+                  headers => { 'X-Api-Key' => 'your key' })->status, 404,
+       'nobody else may');
+};
+
+sub code {
+    my ($r) = @_;
+
+    return $r->status . ($r->body =~ /"code":"(\w+)"/ ? " $1" : '');
+}
+
+subtest 'the order of the checks of a guard' => sub {
+    my $before = () = $up->requests;
+    my $holder = $t->async(POST => '/servers/mine/exec', json => {},
+        headers => { 'X-Api-Key' => 'my key', 'X-Upstream' => 'park/order' });
+    ok($up->wait_requests($before + 1), 'an operation runs');
+
+    my $post = sub {
+        my ($server, $key, %how) = @_;
+        return code($t->post("/servers/$server/exec", %how,
+            headers => [$key ? ['X-Api-Key', $key] : ()]));
+    };
+
+    is($post->('never', undef, body => 'bad'), '401 MISSING_API_KEY',
+       '401 before 404');
+    is($post->('mine', 'unknown', body => 'bad'), '401 INVALID_API_KEY',
+       '401 before 409');
+    is($post->('x' x 256, undef), '401 MISSING_API_KEY',
+       '401 before the 400 of an id');
+    is($post->('x' x 256, 'my key'), '400 VALIDATION_ERROR',
+       'an id too long to ask for');
+    is($post->('mine', 'your key', body => 'bad'), '404 NOT_FOUND',
+       '404 before 409');
+    is($post->('yours', 'my key', body => 'bad'), '404 NOT_FOUND',
+       '404 before 400');
+    is($post->('mine', 'my key', body => 'bad'), '409 EXEC_BUSY',
+       '409 before 400');
+
+    my $c = $t->connect;
+    $c->send_raw("POST /servers/mine/exec HTTP/1.1\r\nHost: x\r\n"
+                 . "X-Api-Key: my key\r\nContent-Length: 20\r\n\r\n");
+    is(code($c->read_response), '409 EXEC_BUSY', '409 before the body');
+    $c->close;
+
+    $c = $t->connect;
+    $c->send_raw("POST /servers/mine/exec HTTP/1.1\r\nHost: x\r\n"
+                 . "Content-Length: 20\r\n\r\n");
+    is(code($c->read_response), '401 MISSING_API_KEY', '401 before the body');
+    $c->close;
+
+    is(scalar(() = $up->requests), $before + 1, 'none of them went upstream');
+
+    $up->release('order');
+    is($holder->response->status, 200, 'the operation ends');
+    is($post->('mine', 'my key', body => 'bad'), '400 VALIDATION_ERROR',
+       '400 when the lock is free');
+};
+
+subtest 'the order of the checks of the endpoint' => sub {
+    is(code($t->post('/servers/never/lock')), '405 METHOD_NOT_ALLOWED',
+       '405 before 401');
+    is(code($t->delete('/servers/never/lock')), '401 MISSING_API_KEY',
+       '401 before 404');
+    is(code($t->delete('/servers/never/lock', headers => $mine)),
+       '404 NOT_FOUND', 'at last 404');
+    is(code($t->delete('/nobody/lock')), '401 MISSING_API_KEY',
+       '401 before the 404 of an empty id');
+    is(code($t->delete('/nobody/lock', headers => $mine)), '404 NOT_FOUND',
+       'an empty id is nobody');
+    is(code($t->delete('/servers/' . 'x' x 256 . '/lock')),
+       '401 MISSING_API_KEY', '401 before the 400 of an id');
+    is(code($t->delete('/servers/' . 'x' x 256 . '/lock', headers => $mine)),
+       '400 VALIDATION_ERROR', 'an id too long to ask for');
+};
+
+subtest 'no key shows' => sub {
+    my $log = $t->error_log . $t->access_log;
+
+    for my $secret ('my key', 'my next key', 'your key', 'app key', 'any key',
+                    'for ever', 'yesterday')
+    {
+        ok(index($log, $secret) < 0, "not in the logs: $secret");
+        ok(index($log, sha256_hex($secret)) < 0,
+           "nor its digest: $secret");
+    }
+};
+
+$t->done;
