@@ -32,6 +32,7 @@ $t->set(
     FASTCGI  => $fastcgi->port,
     UWSGI    => $uwsgi->port,
     GRPC     => $grpc->port,
+    NOWHERE  => free_port(),
 );
 $t->http(<<'EOF');
     upstream kept {
@@ -71,6 +72,10 @@ $t->server(<<'EOF');
     location /empty {
         return 204;
     }
+    location /nowhere {
+        proxy_pass http://127.0.0.1:%%NOWHERE%%;
+        proxy_connect_timeout 100ms;
+    }
     location /old/ {
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
@@ -107,6 +112,7 @@ subtest 'nginx' => sub {
     is($r->body, "static\n", 'body');
     ok($r->complete, 'complete');
     ok($t->access_like(qr{^GET /static 200}m), 'access log');
+    is($t->logged('/static')->{status}, 200, 'a line of it');
 
     is($t->request(HEAD => '/static')->body, '', 'HEAD');
     is($t->get('/empty')->status, 204, 'no content');
@@ -126,6 +132,19 @@ subtest 'nginx' => sub {
     $t->kill_worker($new[0]);
     is(scalar(() = $t->workers), 2, 'a killed worker is replaced');
     is($t->get('/static')->status, 200, 'served after that');
+    $t->finish;
+};
+
+subtest 'upgrade' => sub {
+    my $t = Vibelock::Test->new(module => 0, daemon => 1);
+    $t->server('location / { return 204; }');
+    $t->start;
+
+    my $old = $t->upgrade;
+    isnt($t->master, $old, 'another master');
+    kill 'QUIT', $old;
+    ok(wait_for { !kill 0, $old }, 'the old one leaves');
+    is($t->get('/')->status, 204, 'served by the new one');
     $t->finish;
 };
 
@@ -229,6 +248,11 @@ subtest 'upstream, badly' => sub {
     $up->stop_listening;
     is($t->get('/old/refused')->status, 502, 'refused');
     $up->listen;
+
+    my $nowhere = Vibelock::Upstream->unreachable;
+    $t->set(NOWHERE => $nowhere->port);
+    $t->reload;
+    is($t->get('/nowhere')->status, 504, 'connect timeout');
 
     ok(!$up->pending, 'no request is left');
 };

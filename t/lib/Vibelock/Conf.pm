@@ -98,7 +98,7 @@ sub main_preamble {
     my ($self, %how) = @_;
 
     my @lines = (
-        'daemon off;',
+        'daemon ' . ($self->{daemon} ? 'on;' : 'off;'),
         'worker_processes ' . ($self->{workers} // 2) . ';',
         'error_log %%DIR%%/' . ($how{error_log} // 'error.log') . ' '
             . ($self->{log_level} // 'info') . ';',

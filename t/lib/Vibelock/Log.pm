@@ -58,6 +58,25 @@ sub access_like {
     return wait_for { $self->access_log =~ $pattern } $seconds;
 }
 
+# The last access.log line of a URI as { method, uri, status, result, … }, once
+# there are n of them; an empty one where they never come.
+
+sub logged {
+    my ($self, $uri, $n) = @_;
+
+    my @lines;
+
+    wait_for {
+        @lines = $self->access_log =~ /^(\S+ \Q$uri\E \d{3}.*)\n/mg;
+        @lines >= ($n // 1);
+    } or return {};
+
+    my ($method, undef, $status, @named) = split ' ', $lines[-1];
+
+    return { method => $method, uri => $uri, status => $status,
+             map { split /=/, $_, 2 } @named };
+}
+
 sub expect {
     my ($self, $pattern) = @_;
 

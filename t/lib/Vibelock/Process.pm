@@ -11,6 +11,7 @@ package Vibelock::Process;
 #   alive($pid)                              # false once it has ended
 #   my $status = wait_exit($pid, $seconds);  # as in $?; undef if still there
 #   end_group($pid);                         # SIGKILL to it and its children
+#   adopt($pid);                             # a daemon's: the watcher ends it
 #
 #   my ($code, $output) = run(['nginx', '-V']);      # stdout and stderr
 #   my ($code, $output) = run([...], input => $text, limit => 60, env => {});
@@ -30,7 +31,7 @@ use Time::HiRes ();
 
 use Vibelock::Util qw(wait_for read_file);
 
-our @EXPORT_OK = qw(spawn fork_child run alive wait_exit end_group);
+our @EXPORT_OK = qw(spawn fork_child run alive wait_exit end_group adopt);
 
 my %status;             # pid => how it ended
 my %running;            # pid => 1
@@ -89,10 +90,18 @@ sub start_child {
     }
 
     setpgid($pid, $pid);
+    adopt($pid);
+
+    return $pid;
+}
+
+sub adopt {
+    my ($pid) = @_;
+
     $running{$pid} = 1;
     syswrite $watcher, "+$pid\n";
 
-    return $pid;
+    return;
 }
 
 # A listening socket or a connection that a child has too stays open when the
@@ -162,7 +171,10 @@ sub alive {
         return 0;
     }
 
-    return kill(0, $pid) ? 1 : 0;
+    # A daemon's pid is not our child; dead, it may wait for init to notice.
+    my $stat = eval { read_file("/proc/$pid/stat") } // return 0;
+
+    return $stat =~ /\) Z / ? 0 : 1;
 }
 
 sub wait_exit {
@@ -177,7 +189,7 @@ sub end_group {
     my ($pid) = @_;
 
     kill 'KILL', -$pid;
-    alive($pid) and wait_exit($pid);
+    wait_for { !alive($pid) };
 
     return;
 }

@@ -36,6 +36,7 @@ package Vibelock::Test;
 #   log_format => '…'       of access.log, in "…" (default: below)
 #   user       => 'nobody'  of the workers, where the test runs as root
 #   shutdown_timeout => '5s'
+#   daemon     => 1         as a daemon, not as the test's child
 #   prefix     => [cmd, …]  run nginx under this command (faketime…)
 #   env        => { … }     nginx's environment
 #   nginx      => path      else $VIBELOCK_NGINX, or nginx from the PATH
@@ -60,7 +61,8 @@ package Vibelock::Test;
 #   $t->signal('HUP')       to the master; no waiting
 #   $t->quit($limit)        gracefully; false if nginx is still there
 #   $t->stop                at once
-#   $t->upgrade             USR2; returns the old master's pid
+#   $t->upgrade             USR2; returns the old master's pid (nginx takes it
+#                           only with daemon => 1)
 #   $t->master  $t->workers  $t->leaving     pids (leaving: workers that are
 #                           shutting down)
 #   $t->kill_worker($pid, 'KILL')            and waits for its successor
@@ -79,6 +81,9 @@ package Vibelock::Test;
 #   $t->error_log  $t->access_log            the texts
 #   $t->log_like(qr/…/, $limit)              waits; false if it never comes
 #   $t->access_like(qr/…/, $limit)           likewise
+#   $t->logged($uri, $n)                     waits for its n-th (first) line in
+#                                            access.log: { method, uri, status,
+#                                            result, age, token, operation }
 #   $t->log_mark                             error_log and log_like speak of
 #                                            what comes from here on
 #   $t->expect_log(qr/…/, 'why')             for the check below
@@ -111,7 +116,7 @@ use Vibelock::Conf;
 use Vibelock::Http qw(http_request http_async http_connect);
 use Vibelock::Log;
 use Vibelock::Port qw(free_port);
-use Vibelock::Process qw(spawn run alive wait_exit end_group);
+use Vibelock::Process qw(spawn run alive wait_exit end_group adopt);
 use Vibelock::Util qw(wait_for);
 use Vibelock::Workers;
 
@@ -171,7 +176,7 @@ for my $name (qw(main events http server conf set)) {
     };
 }
 
-for my $name (qw(error_log access_log log_like access_like log_mark
+for my $name (qw(error_log access_log log_like access_like logged log_mark
                  expect_log))
 {
     no strict 'refs';
@@ -181,10 +186,23 @@ for my $name (qw(error_log access_log log_like access_like log_mark
 
 # The process
 
+# By its full name: an upgrade executes that again, and /usr/sbin is not in
+# everybody's PATH.
+
+sub nginx {
+    my ($self) = @_;
+
+    my ($found) = grep { -x } map { "$_/nginx" }
+        split(/:/, $ENV{PATH}), '/usr/local/sbin', '/usr/sbin', '/sbin';
+
+    return $self->{options}{nginx} || $ENV{VIBELOCK_NGINX} || $found
+        || croak 'there is no nginx';
+}
+
 sub command {
     my ($self, @arguments) = @_;
 
-    my @command = ($self->{options}{nginx} || $ENV{VIBELOCK_NGINX} || 'nginx',
+    my @command = ($self->nginx,
                    '-p', "$self->{dir}/", '-e', "$self->{dir}/error.log",
                    @arguments);
 
@@ -226,10 +244,19 @@ sub launch {
         stderr => "$self->{dir}/output.log",
     );
 
+    if ($self->{options}{daemon}) {
+        my $status = wait_exit($self->{pid});
+
+        if (defined $status && $status == 0) {
+            $self->{pid} = $self->pid_in_file;
+            adopt($self->{pid});
+        }
+    }
+
     return $self->{pid};
 }
 
-sub running { $_[0]{pid} && alive($_[0]{pid}) }
+sub running { $_[0]{pid} && alive($_[0]->master) }
 
 sub start {
     my ($self) = @_;
@@ -347,13 +374,12 @@ sub stop {
 
     my $pid = $self->{pid} or return;
 
-    if ($self->master != $pid && alive($pid)) {
-        kill 'TERM', $pid;
-    }
+    # After an upgrade there may be two.
+    my %masters = map { $_ => 1 } $pid, $self->master;
 
-    kill 'TERM', $self->master if alive($self->master);
+    kill 'TERM', grep { alive($_) } keys %masters;
 
-    my $ended = wait_for { !alive($pid) && !alive($self->master) } 15;
+    my $ended = wait_for { !grep { alive($_) } keys %masters } 15;
 
     end_group($pid);
     delete $self->{pid};
@@ -382,10 +408,15 @@ sub upgrade {
 sub master {
     my ($self) = @_;
 
-    my $file = "$self->{dir}/nginx.pid";
-    my ($pid) = -s $file ? Vibelock::Util::read_file($file) =~ /^(\d+)/ : ();
+    return $self->pid_in_file // $self->{pid} // croak 'nginx was not started';
+}
 
-    return $pid // $self->{pid} // croak 'nginx was not started';
+sub pid_in_file {
+    my ($self) = @_;
+
+    my $text = eval { $self->read_file('nginx.pid') } // '';
+
+    return $text =~ /^(\d+)/ ? $1 : undef;
 }
 
 sub workers {

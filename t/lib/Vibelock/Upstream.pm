@@ -22,6 +22,9 @@ package Vibelock::Upstream;
 #   $up->listen                        and taken again, on the same port
 #   $up->port  $up->address            address: 127.0.0.1:port
 #
+#   my $up = Vibelock::Upstream->unreachable;
+#                                      a port where connecting never ends
+#
 # An exchange ($x) is a Vibelock::Http::Message (headers, body, json, …) with
 #
 #   $x->method  $x->uri  $x->version
@@ -47,6 +50,7 @@ use warnings;
 use Carp qw(croak);
 use IO::Select;
 use IO::Socket::INET;
+use Socket qw(INADDR_LOOPBACK pack_sockaddr_in);
 
 use Vibelock::Port qw(free_port);
 use Vibelock::Socket;
@@ -64,18 +68,40 @@ sub new {
     return $self->listen;
 }
 
+# A queue that is full, and from which nobody accepts: the kernel drops what
+# comes then, as a dead host would.
+
+sub unreachable {
+    my ($class) = @_;
+
+    my $self = bless { port => free_port(), idle => [] }, $class;
+
+    $self->listen(0);
+
+    for (1 .. 16) {
+        my $socket = IO::Socket::INET->new(Proto => 'tcp', Blocking => 0);
+
+        connect $socket, pack_sockaddr_in($self->{port}, INADDR_LOOPBACK);
+        push @{ $self->{queue} }, $socket;
+
+        return $self unless IO::Select->new($socket)->can_write(0.1);
+    }
+
+    croak "connections to port $self->{port} do not stall";
+}
+
 sub port    { $_[0]{port} }
 sub address { '127.0.0.1:' . $_[0]{port} }
 
 sub listen {
-    my ($self) = @_;
+    my ($self, $backlog) = @_;
 
     $self->{listener} ||= IO::Socket::INET->new(
         LocalAddr => '127.0.0.1',
         LocalPort => $self->{port},
         Proto     => 'tcp',
         ReuseAddr => 1,
-        Listen    => 511,
+        Listen    => $backlog // 511,
     ) or croak "cannot listen on port $self->{port}: $!";
 
     return $self;
