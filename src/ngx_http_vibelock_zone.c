@@ -183,6 +183,13 @@ ngx_http_vibelock_zone_size(ngx_conf_t *cf, ngx_str_t *parameter,
 
     name->len = p - name->data;
 
+    if (!ngx_http_vibelock_zone_utf8(name)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "the name of the zone in \"%V\" of "
+                           "\"vibelock_zone\" must be UTF-8", parameter);
+        return NGX_ERROR;
+    }
+
     s.data = p + 1;
     s.len = parameter->data + parameter->len - s.data;
 
@@ -238,21 +245,36 @@ ngx_http_vibelock_zone_get(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones,
 }
 
 
+ngx_http_vibelock_zone_t *
+ngx_http_vibelock_zone_find(ngx_http_vibelock_zones_t *zones, ngx_str_t *name)
+{
+    ngx_uint_t                  i;
+    ngx_http_vibelock_zone_t  **zone;
+
+    zone = zones->list.elts;
+
+    for (i = 0; i < zones->list.nelts; i++) {
+        if (zone[i]->name.len == name->len
+            && ngx_strncmp(zone[i]->name.data, name->data, name->len) == 0)
+        {
+            return zone[i];
+        }
+    }
+
+    return NULL;
+}
+
+
 static ngx_http_vibelock_zone_t *
 ngx_http_vibelock_zone_named(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones,
     ngx_str_t *name)
 {
-    ngx_uint_t                  i;
-    ngx_http_vibelock_zone_t   *zone, **zp;
+    ngx_http_vibelock_zone_t  *zone, **zp;
 
-    zp = zones->list.elts;
+    zone = ngx_http_vibelock_zone_find(zones, name);
 
-    for (i = 0; i < zones->list.nelts; i++) {
-        if (zp[i]->name.len == name->len
-            && ngx_strncmp(zp[i]->name.data, name->data, name->len) == 0)
-        {
-            return zp[i];
-        }
+    if (zone) {
+        return zone;
     }
 
     zone = ngx_pcalloc(cf->pool, sizeof(ngx_http_vibelock_zone_t));
@@ -593,7 +615,8 @@ ngx_http_vibelock_zone_key(ngx_http_request_t *r,
 static ngx_uint_t
 ngx_http_vibelock_zone_utf8(ngx_str_t *text)
 {
-    u_char  *p, *last;
+    u_char    *p, *last;
+    uint32_t   n;
 
     p = text->data;
     last = p + text->len;
@@ -605,7 +628,11 @@ ngx_http_vibelock_zone_utf8(ngx_str_t *text)
             continue;
         }
 
-        if (ngx_utf8_decode(&p, last - p) > 0x10ffff) {
+        n = ngx_utf8_decode(&p, last - p);
+
+        /* nginx takes surrogates, which UTF-8 does not have */
+
+        if (n > 0x10ffff || (n >= 0xd800 && n <= 0xdfff)) {
             return 0;
         }
     }

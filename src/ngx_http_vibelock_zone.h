@@ -92,6 +92,13 @@ ngx_http_vibelock_zone_t *ngx_http_vibelock_zone_get(ngx_conf_t *cf,
     ngx_http_vibelock_zones_t *zones, ngx_str_t *parameter);
 
 /*
+ * The zone of that name, or NULL.
+ */
+
+ngx_http_vibelock_zone_t *ngx_http_vibelock_zone_find(
+    ngx_http_vibelock_zones_t *zones, ngx_str_t *name);
+
+/*
  * An operation that is run under locks of this zone.  NULL: no memory.
  */
 
