@@ -491,6 +491,12 @@ ngx_http_vibelock_ttl_field(ngx_http_vibelock_ttl_t *ttl, ngx_str_t *body,
 
     ngx_memzero(&error, sizeof(json_error_t));
 
+    /* jansson passes over a NUL behind a number */
+
+    if (ngx_strlchr(body->data, body->data + body->len, '\0')) {
+        return NGX_DECLINED;
+    }
+
     /*
      * Of the body only one field matters, and the rest may be any JSON: with
      * numbers of any length, and NULs in its strings.
