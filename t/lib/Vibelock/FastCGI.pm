@@ -3,7 +3,8 @@ package Vibelock::FastCGI;
 # A FastCGI responder that the test plays step by step, in the manner of
 # Vibelock::Upstream (accept_request, pending, stop_listening, …).
 #
-#   my $up = Vibelock::FastCGI->new;         # fastcgi_pass 127.0.0.1:%%UPSTREAM%%
+#   my $up = Vibelock::FastCGI->new;
+#   $t->set(UPSTREAM => $up->port);      # fastcgi_pass 127.0.0.1:%%UPSTREAM%%
 #   my $x = $up->accept_request;
 #   $x->method  $x->uri  $x->header('X-Api-Key')  $x->body
 #   $x->param('SCRIPT_NAME')                 # any parameter

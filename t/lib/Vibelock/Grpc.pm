@@ -3,7 +3,8 @@ package Vibelock::Grpc;
 # A gRPC (HTTP/2) server that the test plays step by step, in the manner of
 # Vibelock::Upstream (accept_request, pending, stop_listening, …).
 #
-#   my $up = Vibelock::Grpc->new;            # grpc_pass grpc://127.0.0.1:%%UPSTREAM%%
+#   my $up = Vibelock::Grpc->new;
+#   $t->set(UPSTREAM => $up->port);  # grpc_pass grpc://127.0.0.1:%%UPSTREAM%%
 #   my $x = $up->accept_request;
 #   $x->method  $x->uri  $x->header('X-Api-Key')  $x->body
 #   $x->respond(200, { 'X-A' => 'b' }, 'body');        # and trailers

@@ -33,8 +33,9 @@ package Vibelock::Http;
 #   limit               seconds to wait for the response
 #
 # The result is a Vibelock::Http::Response always: where no response came, its
-# status is 0 and its error says why.  http_async gives a
-# Vibelock::Http::Connection.
+# status is 0 and its error says why ('refused', 'closed', 'reset', 'timeout',
+# 'malformed').  http_async gives a Vibelock::Http::Connection; it and
+# http_connect die where the connection is refused.
 
 use strict;
 use warnings;
@@ -42,6 +43,7 @@ use warnings;
 use Exporter qw(import);
 
 use Vibelock::Http::Connection;
+use Vibelock::Http::Response;
 
 our @EXPORT_OK = qw(http_request http_async http_connect);
 
@@ -56,7 +58,9 @@ sub http_connect {
 sub http_request {
     my (%how) = @_;
 
-    my $connection = $how{connection} || http_connect(%how);
+    my $connection = $how{connection} || eval { http_connect(%how) }
+        || return Vibelock::Http::Response->new(error => 'refused');
+
     my $r = start($connection, %how)->read_response(limit => $how{limit});
 
     $connection->close unless $how{connection};

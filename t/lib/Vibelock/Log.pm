@@ -58,8 +58,8 @@ sub access_like {
     return wait_for { $self->access_log =~ $pattern } $seconds;
 }
 
-# The last access.log line of a URI as { method, uri, status, result, … }, once
-# there are n of them; an empty one where they never come.
+# The last access.log line of a URI once there are n of them, as { method, uri,
+# status, result, … }; {} where they never come.
 
 sub logged {
     my ($self, $uri, $n) = @_;

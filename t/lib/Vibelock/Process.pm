@@ -164,14 +164,18 @@ sub alive {
 
     return 0 if exists $status{$pid};
 
-    if (waitpid($pid, WNOHANG) == $pid) {
+    my $waited = waitpid $pid, WNOHANG;
+
+    if ($waited == $pid) {
         $status{$pid} = $?;
         delete $running{$pid};
         syswrite $watcher, "-$pid\n" if $watcher;
         return 0;
     }
 
-    # A daemon's pid is not our child; dead, it may wait for init to notice.
+    return 1 if $waited == 0;
+
+    # A daemon is not our child; dead, it may wait for init to notice.
     my $stat = eval { read_file("/proc/$pid/stat") } // return 0;
 
     return $stat =~ /\) Z / ? 0 : 1;

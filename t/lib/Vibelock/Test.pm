@@ -15,7 +15,10 @@ package Vibelock::Test;
 #       vibelock_zone $arg_id zone=z:1m;
 #   EOF
 #   $t->server(<<'EOF');
-#       location / { vibelock exec zone=z; proxy_pass http://127.0.0.1:%%UPSTREAM%%; }
+#       location / {
+#           vibelock exec zone=z;
+#           proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+#       }
 #   EOF
 #   $t->start;
 #

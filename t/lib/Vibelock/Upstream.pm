@@ -6,7 +6,7 @@ package Vibelock::Upstream;
 # Vibelock::Upstream::Auto.)
 #
 #   my $up = Vibelock::Upstream->new;          # listens on 127.0.0.1
-#   $t->set(UPSTREAM => $up->port);            # proxy_pass http://127.0.0.1:%%UPSTREAM%%
+#   $t->set(UPSTREAM => $up->port);   # proxy_pass http://127.0.0.1:%%UPSTREAM%%
 #
 #   my $pending = $t->async(POST => '/exec');
 #   my $x = $up->accept_request;               # waits for it, body and all

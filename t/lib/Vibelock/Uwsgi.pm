@@ -3,7 +3,8 @@ package Vibelock::Uwsgi;
 # A uwsgi server that the test plays step by step, in the manner of
 # Vibelock::Upstream (accept_request, pending, stop_listening, …).
 #
-#   my $up = Vibelock::Uwsgi->new;           # uwsgi_pass 127.0.0.1:%%UPSTREAM%%
+#   my $up = Vibelock::Uwsgi->new;
+#   $t->set(UPSTREAM => $up->port);      # uwsgi_pass 127.0.0.1:%%UPSTREAM%%
 #   my $x = $up->accept_request;
 #   $x->method  $x->uri  $x->header('X-Api-Key')  $x->body  $x->param('…')
 #   $x->respond(200, { 'X-A' => 'b' }, 'body');        # and closes

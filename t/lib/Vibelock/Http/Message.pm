@@ -33,7 +33,9 @@ sub header {
 sub json {
     my ($self) = @_;
 
-    my $value = eval { JSON::PP->new->utf8->allow_nonref->decode($self->{body}) };
+    my $value = eval {
+        JSON::PP->new->utf8->allow_nonref->decode($self->{body});
+    };
 
     croak 'not JSON: ' . $self->describe if $@;
 

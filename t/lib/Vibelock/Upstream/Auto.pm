@@ -157,7 +157,8 @@ sub serve {
         for my $c (values %connections) {
             if (defined $c->{park} && -e "$self->{dir}/park-$c->{park}") {
                 delete $c->{park};
-                $c->{out} .= $self->answer($c->{request}, 200, {}, '{"ok":true}');
+                $c->{out} .= $self->answer($c->{request}, 200, {},
+                                           '{"ok":true}');
                 $c->{busy} = 0;
             }
 
