@@ -1,0 +1,213 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * A connection to Redis: hiredis's asynchronous context in nginx's event
+ * loop.  It connects and connects again, logs in, and knows the Redis clock.
+ *
+ * It never blocks, and never keeps a worker from exiting.
+ */
+
+
+#ifndef _NGX_HTTP_VIBELOCK_REDIS_H_INCLUDED_
+#define _NGX_HTTP_VIBELOCK_REDIS_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+#include <ngx_event_connect.h>
+#include <ngx_http.h>
+
+#include <hiredis/hiredis.h>
+#include <hiredis/async.h>
+
+
+#define NGX_HTTP_VIBELOCK_REDIS_ADDRS    16
+#define NGX_HTTP_VIBELOCK_REDIS_SECRET   512     /* bytes of a password */
+#define NGX_HTTP_VIBELOCK_REDIS_TEXT     128     /* of what Redis said */
+
+/* a sample of the Redis clock that took longer says too little, ms */
+#define NGX_HTTP_VIBELOCK_REDIS_SAMPLE   50
+
+
+/*
+ * Why there is no connection, or why it is of no use.  It fits in a word of
+ * shared memory, with an errno for FAILED: see redis_why().
+ */
+
+typedef enum {
+    NGX_HTTP_VIBELOCK_REDIS_WORKS = 0,
+    NGX_HTTP_VIBELOCK_REDIS_IDLE,         /* nobody asked for it yet */
+    NGX_HTTP_VIBELOCK_REDIS_CONNECTING,
+    NGX_HTTP_VIBELOCK_REDIS_FAILED,       /* connecting, reading or writing */
+    NGX_HTTP_VIBELOCK_REDIS_UNRESOLVED,   /* its name */
+    NGX_HTTP_VIBELOCK_REDIS_TIMEOUT,      /* no reply in time */
+    NGX_HTTP_VIBELOCK_REDIS_CLOSED,       /* by Redis */
+    NGX_HTTP_VIBELOCK_REDIS_TLS,          /* no TLS, or the wrong server */
+    NGX_HTTP_VIBELOCK_REDIS_CLOCK,        /* no sample was good enough */
+    NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,   /* a reply that is no reply to this */
+
+    /* what Redis answered; the connection itself works */
+
+    NGX_HTTP_VIBELOCK_REDIS_LOADING,
+    NGX_HTTP_VIBELOCK_REDIS_READONLY,
+    NGX_HTTP_VIBELOCK_REDIS_NOAUTH,
+    NGX_HTTP_VIBELOCK_REDIS_NOPERM,
+    NGX_HTTP_VIBELOCK_REDIS_WRONGTYPE,
+    NGX_HTTP_VIBELOCK_REDIS_ERROR,        /* any other error */
+    NGX_HTTP_VIBELOCK_REDIS_LAST
+} ngx_http_vibelock_redis_e;
+
+
+typedef struct {
+    ngx_sockaddr_t                      sockaddr;
+    socklen_t                           socklen;
+} ngx_http_vibelock_redis_addr_t;
+
+
+typedef struct {
+    ngx_str_t                           url;       /* for people */
+    ngx_str_t                           host;      /* empty: a Unix socket */
+    ngx_str_t                           path;      /* with a final zero */
+    ngx_str_t                           user;
+    ngx_str_t                           password;
+    ngx_str_t                           db;        /* empty: 0 */
+    in_port_t                           port;
+    ngx_msec_t                          timeout;
+    ngx_msec_t                          keepalive;
+    ngx_uint_t                          named;     /* host is no address */
+    ngx_uint_t                          tls;
+    void                               *tls_ctx;
+
+    ngx_url_t                           parsed;
+    ngx_http_core_loc_conf_t           *clcf;      /* of http, with resolver */
+} ngx_http_vibelock_redis_conf_t;
+
+
+typedef struct ngx_http_vibelock_redis_s  ngx_http_vibelock_redis_t;
+
+/*
+ * A reply, or NULL: the connection was lost before it came.  It may call
+ * redis_command() and redis_fail().
+ */
+
+typedef void (*ngx_http_vibelock_redis_reply_pt)(
+    ngx_http_vibelock_redis_t *redis, redisReply *reply, void *data,
+    uint64_t id);
+
+/*
+ * The connection is ready for commands; or is not any more, or could not be
+ * made: redis->why says why.
+ */
+
+typedef void (*ngx_http_vibelock_redis_change_pt)(
+    ngx_http_vibelock_redis_t *redis);
+
+
+struct ngx_http_vibelock_redis_s {
+    ngx_http_vibelock_redis_conf_t     *conf;
+    ngx_log_t                          *log;
+    ngx_http_vibelock_redis_change_pt   ready;
+    ngx_http_vibelock_redis_change_pt   lost;
+    ngx_http_vibelock_redis_change_pt   leave;     /* nginx exits */
+    void                               *data;      /* the caller's */
+    ngx_uint_t                          tests;     /* itself, by keepalive */
+
+    /* the rest is redis.c's, to be read at most */
+
+    ngx_http_vibelock_redis_e           why;
+    ngx_err_t                           err;
+    u_char                              text[NGX_HTTP_VIBELOCK_REDIS_TEXT];
+    size_t                              text_len;
+
+    ngx_uint_t                          opened;    /* is to be connected */
+    ngx_uint_t                          connected; /* ready for commands */
+    ngx_uint_t                          connects;  /* how often it was */
+    ngx_uint_t                          clocked;
+    int64_t                             offset;    /* Redis clock less ours */
+
+    redisAsyncContext                  *ac;
+    ngx_connection_t                   *connection;
+    ngx_resolver_ctx_t                 *resolving;
+    ngx_queue_t                         commands;  /* sent, no reply yet */
+    ngx_queue_t                         spare;
+    ngx_event_t                         deadline;
+    ngx_event_t                         retry;
+    ngx_event_t                         test;
+    ngx_uint_t                          tries;
+    ngx_msec_t                          since;     /* connected */
+
+    ngx_uint_t                          naddrs;
+    ngx_uint_t                          next;      /* address to try */
+    ngx_http_vibelock_redis_addr_t      addrs[NGX_HTTP_VIBELOCK_REDIS_ADDRS];
+};
+
+
+/*
+ * Reads the URL, and the password from its file; NULL, or NGX_CONF_ERROR when
+ * a message was logged.  resolve() is for when all is read: a resolver may
+ * follow.
+ */
+
+char *ngx_http_vibelock_redis_url(ngx_conf_t *cf,
+    ngx_http_vibelock_redis_conf_t *conf, ngx_str_t *url);
+char *ngx_http_vibelock_redis_password(ngx_conf_t *cf,
+    ngx_http_vibelock_redis_conf_t *conf, ngx_str_t *file);
+char *ngx_http_vibelock_redis_resolve(ngx_conf_t *cf,
+    ngx_http_vibelock_redis_conf_t *conf);
+
+/*
+ * init() is for a structure of zeroes with conf, log, handlers and data set.
+ * open() begins to connect, and keeps at it until close(), which calls the
+ * handlers of all commands that wait, but not lost().
+ */
+
+void ngx_http_vibelock_redis_init(ngx_http_vibelock_redis_t *redis);
+void ngx_http_vibelock_redis_open(ngx_http_vibelock_redis_t *redis);
+void ngx_http_vibelock_redis_close(ngx_http_vibelock_redis_t *redis);
+
+/*
+ * Sends a command.  The reply has to be there "late" ms after the time that
+ * any command has.  NGX_ERROR: there is no connection, or no memory; then the
+ * handler is not called.
+ */
+
+ngx_int_t ngx_http_vibelock_redis_command(ngx_http_vibelock_redis_t *redis,
+    int argc, const char **argv, const size_t *argvlen, ngx_msec_t late,
+    ngx_http_vibelock_redis_reply_pt handler, void *data, uint64_t id);
+
+/*
+ * Asks for the time: the offset follows when the answer is there.
+ */
+
+ngx_int_t ngx_http_vibelock_redis_clock(ngx_http_vibelock_redis_t *redis);
+
+/*
+ * Writes what there is to write, once, for a worker that is about to exit.
+ */
+
+void ngx_http_vibelock_redis_flush(ngx_http_vibelock_redis_t *redis);
+
+/*
+ * Gives the connection up, and connects again after a while.
+ */
+
+void ngx_http_vibelock_redis_fail(ngx_http_vibelock_redis_t *redis,
+    ngx_http_vibelock_redis_e why, ngx_err_t err);
+
+/*
+ * What an error reply means; its text is kept for the log.
+ */
+
+ngx_http_vibelock_redis_e ngx_http_vibelock_redis_error(
+    ngx_http_vibelock_redis_t *redis, redisReply *reply);
+
+/*
+ * The words for it.
+ */
+
+ngx_str_t *ngx_http_vibelock_redis_why(ngx_http_vibelock_redis_e why);
+
+
+#endif /* _NGX_HTTP_VIBELOCK_REDIS_H_INCLUDED_ */
