@@ -628,9 +628,16 @@ ngx_http_vibelock_zone_utf8(ngx_str_t *text)
             continue;
         }
 
-        n = ngx_utf8_decode(&p, last - p);
+        /*
+         * nginx takes surrogates, which UTF-8 does not have, and an older one
+         * takes bytes from F8 on for F0
+         */
 
-        /* nginx takes surrogates, which UTF-8 does not have */
+        if (*p >= 0xf8) {
+            return 0;
+        }
+
+        n = ngx_utf8_decode(&p, last - p);
 
         if (n > 0x10ffff || (n >= 0xd800 && n <= 0xdfff)) {
             return 0;
