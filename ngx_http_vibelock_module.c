@@ -14,6 +14,7 @@
 #include "ngx_http_vibelock_endpoint.h"
 #include "ngx_http_vibelock_guard.h"
 #include "ngx_http_vibelock_record.h"
+#include "ngx_http_vibelock_status.h"
 #include "ngx_http_vibelock_unstick.h"
 
 
@@ -31,12 +32,14 @@ typedef struct {
     ngx_http_vibelock_guard_conf_t      guard;
     ngx_http_vibelock_endpoint_conf_t   endpoint;
     ngx_http_vibelock_unstick_conf_t    unstick;
+    ngx_http_vibelock_status_conf_t     status;
     ngx_http_vibelock_caller_conf_t     caller;
 } ngx_http_vibelock_loc_conf_t;
 
 
 static ngx_int_t ngx_http_vibelock_precontent_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_vibelock_release_handler(ngx_http_request_t *r);
+static ngx_int_t ngx_http_vibelock_status_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_vibelock_header_filter(ngx_http_request_t *r);
 static ngx_int_t ngx_http_vibelock_body_filter(ngx_http_request_t *r,
     ngx_chain_t *in);
@@ -48,6 +51,8 @@ static char *ngx_http_vibelock_init_main_conf(ngx_conf_t *cf, void *conf);
 static void *ngx_http_vibelock_create_loc_conf(ngx_conf_t *cf);
 static char *ngx_http_vibelock_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
+static char *ngx_http_vibelock_merge_status(ngx_conf_t *cf,
+    ngx_http_vibelock_loc_conf_t *prev, ngx_http_vibelock_loc_conf_t *conf);
 static char *ngx_http_vibelock_merge_endpoints(ngx_conf_t *cf,
     ngx_http_vibelock_loc_conf_t *prev, ngx_http_vibelock_loc_conf_t *conf);
 static char *ngx_http_vibelock_check_caller(ngx_conf_t *cf, char *directive,
@@ -66,6 +71,8 @@ static char *ngx_http_vibelock_release_directive(ngx_conf_t *cf,
 static char *ngx_http_vibelock_unstick_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_registry_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_status_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 
 static ngx_int_t ngx_http_vibelock_init_process(ngx_cycle_t *cycle);
@@ -137,6 +144,13 @@ static ngx_command_t  ngx_http_vibelock_commands[] = {
     { ngx_string("vibelock_unstick"),
       NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
       ngx_http_vibelock_unstick_directive,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("vibelock_status"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS|NGX_CONF_TAKE12,
+      ngx_http_vibelock_status_directive,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
@@ -252,6 +266,17 @@ ngx_http_vibelock_release_handler(ngx_http_request_t *r)
 
 
 static ngx_int_t
+ngx_http_vibelock_status_handler(ngx_http_request_t *r)
+{
+    ngx_http_vibelock_loc_conf_t  *conf;
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_vibelock_module);
+
+    return ngx_http_vibelock_status(r, &conf->status);
+}
+
+
+static ngx_int_t
 ngx_http_vibelock_header_filter(ngx_http_request_t *r)
 {
     ngx_http_vibelock_guard_header(r);
@@ -354,6 +379,7 @@ ngx_http_vibelock_create_loc_conf(ngx_conf_t *cf)
      *     conf->guard.keep = NULL;
      *     conf->endpoint.zone = NULL;
      *     conf->unstick.zone = NULL;
+     *     conf->status = { 0 };
      *     conf->caller = { NULL };
      */
 
@@ -412,7 +438,68 @@ ngx_http_vibelock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     conf->unstick.log_level = conf->guard.log_level;
     conf->unstick.retry_after = conf->guard.retry_after;
 
+    conf->status.log_level = conf->guard.log_level;
+    conf->status.zones = &vmcf->zones;
+    conf->status.registry = vmcf->registry;
+
+    if (ngx_http_vibelock_merge_status(cf, prev, conf) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
     return ngx_http_vibelock_merge_endpoints(cf, prev, conf);
+}
+
+
+static char *
+ngx_http_vibelock_merge_status(ngx_conf_t *cf,
+    ngx_http_vibelock_loc_conf_t *prev, ngx_http_vibelock_loc_conf_t *conf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    /* "if" and "limit_except" are the location they stand in */
+
+    if (clcf->noname && prev->status.enabled && clcf->handler == NULL) {
+        conf->status.enabled = prev->status.enabled;
+        conf->status.breakable = prev->status.breakable;
+        conf->status.form = prev->status.form;
+
+        clcf->handler = ngx_http_vibelock_status_handler;
+    }
+
+    if (!conf->status.enabled) {
+        return NGX_CONF_OK;
+    }
+
+    if ((conf->guard.zone != NGX_CONF_UNSET_PTR && conf->guard.zone)
+        || conf->endpoint.zone
+        || conf->unstick.zone
+        || clcf->handler != ngx_http_vibelock_status_handler)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock_status\" answers its location itself "
+                           "and cannot stand beside \"vibelock\", "
+                           "\"vibelock_release\", \"vibelock_unstick\", "
+                           "\"proxy_pass\" or the like; give it a location "
+                           "of its own");
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->status.breakable && clcf->exact_match) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock_status break=on\" answers below its "
+                           "address too, where \"location = %V\" lets "
+                           "nothing come; write \"location %V\"",
+                           &clcf->name, &clcf->name);
+        return NGX_CONF_ERROR;
+    }
+
+    /* what guards the server around it does not guard the view of it */
+
+    conf->guard.zone = NULL;
+
+    return NGX_CONF_OK;
 }
 
 
@@ -732,6 +819,21 @@ ngx_http_vibelock_registry_directive(ngx_conf_t *cf, ngx_command_t *cmd,
     vmcf->registry = ngx_http_vibelock_registry_create(cf, &value[1], check);
 
     return vmcf->registry ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+static char *
+ngx_http_vibelock_status_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_vibelock_loc_conf_t *vlcf = conf;
+
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->handler = ngx_http_vibelock_status_handler;
+
+    return ngx_http_vibelock_status_set(cf, &vlcf->status);
 }
 
 

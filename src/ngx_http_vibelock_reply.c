@@ -68,6 +68,8 @@ static u_char *ngx_http_vibelock_reply_lock(u_char *p,
 static u_char *ngx_http_vibelock_reply_after(u_char *p, time_t retry,
     ngx_keyval_t *header);
 static u_char *ngx_http_vibelock_reply_number(u_char *p, uint64_t n);
+static ngx_int_t ngx_http_vibelock_reply_headers(ngx_http_request_t *r,
+    ngx_http_vibelock_reply_content_t *content);
 static ngx_table_elt_t *ngx_http_vibelock_reply_header(ngx_http_request_t *r,
     ngx_keyval_t *header);
 static void ngx_http_vibelock_reply_expect(ngx_http_request_t *r);
@@ -168,6 +170,52 @@ static ngx_http_vibelock_error_t  ngx_http_vibelock_errors[] = {
       ngx_http_vibelock_error_hint("LOCK_ZONE_FULL",
           "There is no memory for another lock; nothing was started",
           "Repeat the request after retryAfter seconds"),
+      ngx_http_vibelock_no_header },
+
+    /* NOT_ALLOWED_STATUS */
+    { NGX_HTTP_NOT_ALLOWED,
+      ngx_http_vibelock_error_hint("METHOD_NOT_ALLOWED",
+          "The method must be GET or HEAD",
+          "A lock is broken by DELETE .../locks/<zone>/<key>"),
+      { ngx_string("Allow"), ngx_string("GET, HEAD") } },
+
+    /* NOT_ALLOWED_BREAK */
+    { NGX_HTTP_NOT_ALLOWED,
+      ngx_http_vibelock_error_hint("METHOD_NOT_ALLOWED",
+          "The method must be DELETE",
+          "DELETE breaks the lock; the status itself lists the locks"),
+      { ngx_string("Allow"), ngx_string("DELETE") } },
+
+    /* BAD_ARGUMENT */
+    { NGX_HTTP_BAD_REQUEST,
+      ngx_http_vibelock_error_hint("VALIDATION_ERROR",
+          "%V",
+          "Arguments are format, zone, operation, state, key, limit and"
+          " cursor, all of them optional"),
+      ngx_http_vibelock_no_header },
+
+    /* NO_STATUS */
+    { NGX_HTTP_NOT_FOUND,
+      ngx_http_vibelock_error_hint("NOT_FOUND",
+          "There is no such zone or address",
+          "The status itself lists the zones; a lock is"
+          " .../locks/<zone>/<key> below it"),
+      ngx_http_vibelock_no_header },
+
+    /* BREAK_OFF */
+    { NGX_HTTP_FORBIDDEN,
+      ngx_http_vibelock_error_hint("FORBIDDEN",
+          "Locks cannot be broken at this address",
+          "The gateway's configuration allows it with"
+          " vibelock_status break=on"),
+      ngx_http_vibelock_no_header },
+
+    /* BREAK_HEADER */
+    { NGX_HTTP_FORBIDDEN,
+      ngx_http_vibelock_error_hint("FORBIDDEN",
+          "The header X-Vibelock-Break is missing",
+          "Send X-Vibelock-Break: 1, which shows that the request comes from"
+          " no other site"),
       ngx_http_vibelock_no_header }
 };
 
@@ -492,9 +540,31 @@ static ngx_int_t
 ngx_http_vibelock_reply_send(ngx_http_request_t *r, ngx_uint_t status,
     ngx_keyval_t *header, ngx_buf_t *b)
 {
-    ngx_int_t         rc;
-    ngx_chain_t       out;
-    ngx_table_elt_t  *h;
+    ngx_chain_t                         out;
+    ngx_http_vibelock_reply_content_t   content;
+
+    out.buf = b;
+    out.next = NULL;
+
+    content.status = status;
+    content.type = ngx_http_vibelock_json;
+    content.headers = header;
+    content.nheaders = header ? 1 : 0;
+    content.out = &out;
+
+    return ngx_http_vibelock_reply_content(r, &content);
+}
+
+
+ngx_int_t
+ngx_http_vibelock_reply_content(ngx_http_request_t *r,
+    ngx_http_vibelock_reply_content_t *content)
+{
+    ngx_int_t     rc;
+    ngx_uint_t    status;
+    ngx_chain_t  *cl;
+
+    status = content->status;
 
     if (status >= NGX_HTTP_BAD_REQUEST) {
         ngx_http_vibelock_reply_expect(r);
@@ -509,39 +579,27 @@ ngx_http_vibelock_reply_send(ngx_http_request_t *r, ngx_uint_t status,
         return rc;
     }
 
-    if (ngx_http_vibelock_reply_header(r, &ngx_http_vibelock_no_store) == NULL)
-    {
+    if (ngx_http_vibelock_reply_headers(r, content) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    if (header) {
-        h = ngx_http_vibelock_reply_header(r, header);
-
-        if (h == NULL) {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
-
-        if (status == NGX_HTTP_UNAUTHORIZED) {
-            r->headers_out.www_authenticate = h;
-        }
     }
 
     r->headers_out.status = status;
     r->headers_out.status_line.len = 0;
-    r->headers_out.content_length_n = b->last - b->pos;
-    r->headers_out.content_type_len = ngx_http_vibelock_json.len;
-    r->headers_out.content_type = ngx_http_vibelock_json;
+    r->headers_out.content_length_n = 0;
+    r->headers_out.content_type_len = content->type.len;
+    r->headers_out.content_type = content->type;
     r->headers_out.content_type_lowcase = NULL;
     r->headers_out.charset.len = 0;
 
     /* what was done is done: no If-Match turns the answer into a 412 */
     r->disable_not_modified = 1;
 
-    b->last_buf = (r == r->main) ? 1 : 0;
-    b->last_in_chain = 1;
+    for (cl = content->out; cl; cl = cl->next) {
+        r->headers_out.content_length_n += ngx_buf_size(cl->buf);
 
-    out.buf = b;
-    out.next = NULL;
+        cl->buf->last_buf = (cl->next == NULL && r == r->main) ? 1 : 0;
+        cl->buf->last_in_chain = (cl->next == NULL) ? 1 : 0;
+    }
 
     rc = ngx_http_send_header(r);
 
@@ -549,7 +607,35 @@ ngx_http_vibelock_reply_send(ngx_http_request_t *r, ngx_uint_t status,
         return rc;
     }
 
-    return ngx_http_output_filter(r, &out);
+    return ngx_http_output_filter(r, content->out);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_reply_headers(ngx_http_request_t *r,
+    ngx_http_vibelock_reply_content_t *content)
+{
+    ngx_uint_t        i;
+    ngx_table_elt_t  *h;
+
+    if (ngx_http_vibelock_reply_header(r, &ngx_http_vibelock_no_store) == NULL)
+    {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < content->nheaders; i++) {
+        h = ngx_http_vibelock_reply_header(r, &content->headers[i]);
+
+        if (h == NULL) {
+            return NGX_ERROR;
+        }
+
+        if (content->status == NGX_HTTP_UNAUTHORIZED) {
+            r->headers_out.www_authenticate = h;
+        }
+    }
+
+    return NGX_OK;
 }
 
 

@@ -32,7 +32,13 @@ typedef enum {
     NGX_HTTP_VIBELOCK_REPLY_NOT_ALLOWED_LOCK, /* Allow: DELETE, GET, HEAD */
     NGX_HTTP_VIBELOCK_REPLY_NOT_ALLOWED_UNSTICK,
     NGX_HTTP_VIBELOCK_REPLY_UNSTICK_UNSUPPORTED,
-    NGX_HTTP_VIBELOCK_REPLY_ZONE_FULL
+    NGX_HTTP_VIBELOCK_REPLY_ZONE_FULL,
+    NGX_HTTP_VIBELOCK_REPLY_NOT_ALLOWED_STATUS,
+    NGX_HTTP_VIBELOCK_REPLY_NOT_ALLOWED_BREAK,
+    NGX_HTTP_VIBELOCK_REPLY_BAD_ARGUMENT,     /* VALIDATION_ERROR: the status */
+    NGX_HTTP_VIBELOCK_REPLY_NO_STATUS,        /* NOT_FOUND: of no zone */
+    NGX_HTTP_VIBELOCK_REPLY_BREAK_OFF,        /* FORBIDDEN: no break=on */
+    NGX_HTTP_VIBELOCK_REPLY_BREAK_HEADER      /* ... no X-Vibelock-Break */
 } ngx_http_vibelock_reply_e;
 
 
@@ -46,14 +52,24 @@ typedef struct {
 } ngx_http_vibelock_reply_lock_t;
 
 
+/* what is no error; the last buffer is marked as such by reply_content() */
+
+typedef struct {
+    ngx_uint_t     status;
+    ngx_str_t      type;
+    ngx_keyval_t  *headers;
+    ngx_uint_t     nheaders;
+    ngx_chain_t   *out;
+} ngx_http_vibelock_reply_content_t;
+
+
 /*
  * Each sends a whole response, discards the request's body, and returns what
  * a content handler returns: for ngx_http_finalize_request().
  *
  * error(): any error but EXEC_BUSY.  "retry" (s) is for those that carry
- * Retry-After, 0 for all others.  "message" is for BAD_TIMEOUT alone, and
- * NULL for all others: what the field may be, as ngx_http_vibelock_ttl_t has
- * it, ready for JSON.
+ * Retry-After, 0 for all others.  "message" is for BAD_TIMEOUT and BAD_ARGUMENT
+ * alone, and NULL for all others: what would be right, ready for JSON.
  */
 
 ngx_int_t ngx_http_vibelock_reply_error(ngx_http_request_t *r,
@@ -71,6 +87,9 @@ ngx_int_t ngx_http_vibelock_reply_state(ngx_http_request_t *r,
     ngx_http_vibelock_reply_lock_t *lock);
 ngx_int_t ngx_http_vibelock_reply_unstuck(ngx_http_request_t *r,
     ngx_uint_t released);
+
+ngx_int_t ngx_http_vibelock_reply_content(ngx_http_request_t *r,
+    ngx_http_vibelock_reply_content_t *content);
 
 /*
  * Retry-After in seconds: a random whole number from half the bound to the

@@ -1,0 +1,31 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * Break: ends a lock on behalf of those who run the gateway, below the
+ * address of its status.
+ */
+
+
+#ifndef _NGX_HTTP_VIBELOCK_BREAK_H_INCLUDED_
+#define _NGX_HTTP_VIBELOCK_BREAK_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include "ngx_http_vibelock_status.h"
+
+
+/*
+ * A content handler, but for its arguments: "lock" is <zone>/<key> as the
+ * client escaped them.  A key that no path can carry, as "..", comes in the
+ * argument "key" instead.  With "token" only that lock is broken, and none
+ * that is younger.
+ */
+ngx_int_t ngx_http_vibelock_break(ngx_http_request_t *r,
+    ngx_http_vibelock_status_conf_t *conf, ngx_str_t *lock);
+
+
+#endif /* _NGX_HTTP_VIBELOCK_BREAK_H_INCLUDED_ */
