@@ -282,7 +282,7 @@ ngx_http_vibelock_header_filter(ngx_http_request_t *r)
     ngx_http_vibelock_guard_header(r);
     ngx_http_vibelock_unstick_header(r);
 
-    return ngx_http_next_header_filter(r);
+    return ngx_http_vibelock_guard_sent(r, ngx_http_next_header_filter(r));
 }
 
 

@@ -16,11 +16,9 @@
 #include "ngx_http_vibelock_ending.h"
 
 
-static ngx_uint_t ngx_http_vibelock_ending_schema(ngx_http_upstream_t *u,
-    ngx_str_t *schema);
-
-
-static ngx_str_t  ngx_http_vibelock_ending_fastcgi = ngx_string("fastcgi://");
+static char *ngx_http_vibelock_ending_reason(ngx_http_request_t *r,
+    ngx_int_t rc);
+static ngx_uint_t ngx_http_vibelock_ending_fastcgi(ngx_http_upstream_t *u);
 
 
 ngx_uint_t
@@ -82,58 +80,86 @@ ngx_http_vibelock_ending_header(ngx_http_request_t *r)
         return 1;
     }
 
-    if (ngx_http_vibelock_ending_bodiless(r)) {
-
-        /* nginx stops here on purpose, unless it reads on for its own use */
-
-        return !u->cacheable && !u->store;
+    if (!ngx_http_vibelock_ending_bodiless(r)) {
+        return 0;
     }
 
-    /*
-     * The whole body came with the header: it counts although the client may
-     * be gone and nginx never get to read it.
-     */
+    /* nginx stops here on purpose, unless it reads on for its own use */
 
-    return u->headers_in.content_length_n > 0
-           && u->buffer.last - u->buffer.pos >= u->headers_in.content_length_n
-           && !ngx_http_vibelock_ending_schema(u,
-                                           &ngx_http_vibelock_ending_fastcgi);
+    return !u->buffering || !(u->cacheable || u->store);
+}
+
+
+off_t
+ngx_http_vibelock_ending_length(ngx_http_request_t *r)
+{
+    off_t  length;
+
+    length = r->headers_out.content_length_n;
+
+    /* the header of a part comes below us, its body above */
+
+    if (r->headers_in.range) {
+        return -1;
+    }
+
+    if (ngx_http_vibelock_ending_answering(r)
+        && (r->upstream->headers_in.content_length_n == -1
+            || r->upstream->headers_in.content_length_n > length))
+    {
+        return -1;
+    }
+
+    return length;
 }
 
 
 ngx_uint_t
-ngx_http_vibelock_ending_body(ngx_http_request_t *r, off_t seen)
+ngx_http_vibelock_ending_part(ngx_http_request_t *r)
 {
+    off_t  length;
+
+    length = r->upstream->headers_in.content_length_n;
+
+    return length != -1 && r->headers_out.content_length_n > length;
+}
+
+
+ngx_uint_t
+ngx_http_vibelock_ending_body(ngx_http_request_t *r)
+{
+    ngx_uint_t            closed;
+    ngx_event_t          *rev;
     ngx_event_pipe_t     *p;
     ngx_http_upstream_t  *u;
 
     u = r->upstream;
 
+    rev = u->peer.connection ? u->peer.connection->read : NULL;
+    closed = rev && rev->eof && !rev->error;
+
     if (u->upgrade) {
-        return 0;
+
+        /* the client's end says nothing of the other side's */
+
+        return closed;
     }
 
-    if (u->headers_in.content_length_n >= 0
-        && seen >= u->headers_in.content_length_n)
-    {
-        return 1;
-    }
+    /* a FastCGI response has an end of its own, a close is not it */
 
     if (u->buffering) {
         p = u->pipe;
 
         return p->upstream_done
-               || (p->upstream_eof && p->length == -1
-                   && !ngx_http_vibelock_ending_schema(u,
-                                           &ngx_http_vibelock_ending_fastcgi));
+               || (p->upstream_eof
+                   && p->length == -1
+                   && !ngx_http_vibelock_ending_fastcgi(u));
     }
 
     return u->length == 0
-           || (u->length == -1
-               && u->peer.connection
-               && u->peer.connection->read->eof
-               && !ngx_http_vibelock_ending_schema(u,
-                                           &ngx_http_vibelock_ending_fastcgi));
+           || (closed
+               && u->length == -1
+               && !ngx_http_vibelock_ending_fastcgi(u));
 }
 
 
@@ -144,43 +170,31 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
 
     u = r->upstream;
 
-    if (u->upgrade && rc == 0) {
+    if (ngx_http_vibelock_ending_body(r)) {
+        return NULL;
+    }
 
-        /* the client's end says nothing of the other side's */
+    if (u->upgrade) {
 
-        if (r->connection->read->eof) {
-            return "the client left";
+        if (u->peer.connection && u->peer.connection->read->error) {
+            return "the upstream closed early";
         }
 
-        return NULL;
+        return ngx_http_vibelock_ending_reason(r, rc);
     }
 
     if (rc == 0) {
 
-        /* a FastCGI response has an end of its own, a close is not it */
-
-        if (ngx_http_vibelock_ending_schema(u,
-                                            &ngx_http_vibelock_ending_fastcgi)
-            && !ngx_http_vibelock_ending_bodiless(r)
-            && !(u->buffering ? u->pipe->upstream_done : u->length == 0))
+        if (!ngx_http_vibelock_ending_fastcgi(u)
+            || ngx_http_vibelock_ending_bodiless(r))
         {
-            return "the upstream closed early";
+            return NULL;
         }
 
-        return NULL;
-    }
-
-    switch (rc) {
-
-    case NGX_HTTP_GATEWAY_TIME_OUT:
-        return "the upstream timed out";
-
-    case NGX_HTTP_BAD_GATEWAY:
         return "the upstream closed early";
-
-    default:
-        return "the client left";
     }
+
+    return ngx_http_vibelock_ending_reason(r, rc);
 }
 
 
@@ -198,22 +212,10 @@ ngx_http_vibelock_ending_unanswered(ngx_http_request_t *r, ngx_uint_t from)
 
     for (i = from; i < r->upstream_states->nelts; i++) {
 
-        if (state[i].bytes_sent == 0
-            || state[i].header_time != (ngx_msec_t) -1)
+        if (state[i].bytes_sent
+            && state[i].header_time == (ngx_msec_t) -1)
         {
-            continue;
-        }
-
-        switch (state[i].status) {
-
-        case NGX_HTTP_GATEWAY_TIME_OUT:
-            return "the upstream timed out";
-
-        case NGX_HTTP_BAD_GATEWAY:
-            return "the upstream closed early";
-
-        default:
-            return "the client left";
+            return ngx_http_vibelock_ending_reason(r, state[i].status);
         }
     }
 
@@ -221,9 +223,31 @@ ngx_http_vibelock_ending_unanswered(ngx_http_request_t *r, ngx_uint_t from)
 }
 
 
-static ngx_uint_t
-ngx_http_vibelock_ending_schema(ngx_http_upstream_t *u, ngx_str_t *schema)
+static char *
+ngx_http_vibelock_ending_reason(ngx_http_request_t *r, ngx_int_t rc)
 {
-    return u->schema.len == schema->len
-           && ngx_strncmp(u->schema.data, schema->data, schema->len) == 0;
+    switch (rc) {
+
+    case NGX_HTTP_GATEWAY_TIME_OUT:
+        return "the upstream timed out";
+
+    case NGX_HTTP_BAD_GATEWAY:
+        return "the upstream closed early";
+    }
+
+    if (r->connection->close) {
+        return "its worker was shut down";
+    }
+
+    return "the client left";
+}
+
+
+static ngx_uint_t
+ngx_http_vibelock_ending_fastcgi(ngx_http_upstream_t *u)
+{
+    return u->schema.len == sizeof("fastcgi://") - 1
+           && ngx_strncmp(u->schema.data, "fastcgi://",
+                          sizeof("fastcgi://") - 1)
+              == 0;
 }

@@ -43,13 +43,26 @@ ngx_uint_t ngx_http_vibelock_ending_answering(ngx_http_request_t *r);
 ngx_uint_t ngx_http_vibelock_ending_bodiless(ngx_http_request_t *r);
 
 /*
- * 1 when an upstream's response was read to its end, asked while its header,
- * or its body, is passed on; "seen": bytes of the body passed on, with what
- * is passed on now.
+ * 1 when an upstream's response was read to its end: with its header, which is
+ * about to be passed on; and later, while nginx still has the upstream.
  */
 
 ngx_uint_t ngx_http_vibelock_ending_header(ngx_http_request_t *r);
-ngx_uint_t ngx_http_vibelock_ending_body(ngx_http_request_t *r, off_t seen);
+ngx_uint_t ngx_http_vibelock_ending_body(ngx_http_request_t *r);
+
+/*
+ * With this header, the bytes of the body that make the client's answer whole;
+ * -1: the bytes do not tell.
+ */
+
+off_t ngx_http_vibelock_ending_length(ngx_http_request_t *r);
+
+/*
+ * 1 when the client was promised more than this upstream's response: it is the
+ * first slice, and the others come with subrequests.
+ */
+
+ngx_uint_t ngx_http_vibelock_ending_part(ngx_http_request_t *r);
 
 /*
  * What it means when nginx lets go of the upstream that it was answering

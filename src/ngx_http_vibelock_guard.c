@@ -43,6 +43,8 @@ typedef struct {
 
     ngx_uint_t                       tries;    /* before the lock was taken */
     off_t                            seen;     /* of the answer's body */
+    off_t                            length;   /* of it, or -1 */
+    unsigned                         part:1;   /* more comes than upstream's */
     unsigned                         keep:1;   /* vibelock_keep said so */
 } ngx_http_vibelock_hold_t;
 
@@ -93,6 +95,8 @@ static ngx_http_vibelock_hold_t *ngx_http_vibelock_guard_held(
 static void ngx_http_vibelock_guard_finalize(ngx_http_request_t *r,
     ngx_int_t rc);
 static void ngx_http_vibelock_guard_cleanup(void *data);
+static void ngx_http_vibelock_guard_end(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
 static void ngx_http_vibelock_guard_settle(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold, char *why);
 static ngx_uint_t ngx_http_vibelock_guard_keeps(ngx_http_request_t *r,
@@ -407,7 +411,7 @@ ngx_http_vibelock_guard_again(ngx_http_request_t *r,
 
         /* the answer is over, and what follows is not the operation */
 
-        ngx_http_vibelock_guard_settle(r, hold, NULL);
+        ngx_http_vibelock_guard_end(r, hold);
         return;
     }
 
@@ -582,6 +586,7 @@ ngx_http_vibelock_guard_answer(ngx_http_request_t *r, ngx_int_t rc)
 void
 ngx_http_vibelock_guard_header(ngx_http_request_t *r)
 {
+    ngx_uint_t                 over;
     ngx_http_vibelock_hold_t  *hold;
 
     hold = ngx_http_vibelock_guard_held(r);
@@ -590,31 +595,71 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
         return;
     }
 
-    if (!ngx_http_vibelock_ending_answering(r)) {
+    hold->seen = 0;
+    hold->part = 0;
 
-        if (ngx_http_vibelock_ending_bodiless(r)) {
-            ngx_http_vibelock_guard_settle(r, hold, NULL);
+    if (ngx_http_vibelock_ending_answering(r)) {
+
+        if (hold->upstream != r->upstream) {
+            hold->upstream = r->upstream;
+            hold->finalize = r->upstream->finalize_request;
+            r->upstream->finalize_request = ngx_http_vibelock_guard_finalize;
         }
 
+        over = ngx_http_vibelock_ending_header(r);
+
+        if (!over && !ngx_http_vibelock_ending_bodiless(r)) {
+            hold->part = ngx_http_vibelock_ending_part(r);
+        }
+
+    } else {
+        over = ngx_http_vibelock_ending_bodiless(r);
+    }
+
+    if (over) {
+        ngx_http_vibelock_guard_settle(r, hold, NULL);
         return;
     }
 
-    if (hold->upstream != r->upstream) {
-        hold->upstream = r->upstream;
-        hold->finalize = r->upstream->finalize_request;
-        r->upstream->finalize_request = ngx_http_vibelock_guard_finalize;
+    hold->length = ngx_http_vibelock_ending_length(r);
+}
+
+
+ngx_int_t
+ngx_http_vibelock_guard_sent(ngx_http_request_t *r, ngx_int_t rc)
+{
+    ngx_http_upstream_t       *u;
+    ngx_http_vibelock_hold_t  *hold;
+
+    if (rc != NGX_ERROR || !r->connection->error) {
+        return rc;
     }
 
-    if (ngx_http_vibelock_ending_header(r)) {
-        ngx_http_vibelock_guard_settle(r, hold, NULL);
+    hold = ngx_http_vibelock_guard_held(r);
+
+    if (hold == NULL || !ngx_http_vibelock_ending_answering(r)) {
+        return rc;
     }
+
+    u = r->upstream;
+
+    if (u->upgrade || !u->conf->ignore_client_abort) {
+        return rc;
+    }
+
+    /*
+     * The client is gone, and nginx would leave it at that.  What it can read
+     * of the body without writing may be all there is.
+     */
+
+    return NGX_OK;
 }
 
 
 void
 ngx_http_vibelock_guard_body(ngx_http_request_t *r, ngx_chain_t *in)
 {
-    ngx_uint_t                 last;
+    ngx_uint_t                 over;
     ngx_chain_t               *cl;
     ngx_http_vibelock_hold_t  *hold;
 
@@ -624,25 +669,29 @@ ngx_http_vibelock_guard_body(ngx_http_request_t *r, ngx_chain_t *in)
         return;
     }
 
-    last = 0;
+    over = 0;
 
     for (cl = in; cl; cl = cl->next) {
         hold->seen += ngx_buf_size(cl->buf);
-        last |= cl->buf->last_buf;
+
+        if (cl->buf->last_buf) {
+            over = 1;
+        }
     }
 
-    /* what a subrequest adds comes before the end, in its order */
+    /* of a response that is still being read, only nginx's reading tells */
 
-    if (r->postponed) {
-        return;
+    if (ngx_http_vibelock_ending_answering(r)) {
+        over = !hold->part
+               && hold->upstream == r->upstream
+               && ngx_http_vibelock_ending_body(r);
     }
 
-    if (last
-        || (hold->upstream
-            && hold->upstream == r->upstream
-            && ngx_http_vibelock_ending_answering(r)
-            && ngx_http_vibelock_ending_body(r, hold->seen)))
-    {
+    if (hold->length != -1 && hold->seen >= hold->length) {
+        over = 1;
+    }
+
+    if (over) {
         ngx_http_vibelock_guard_settle(r, hold, NULL);
     }
 }
@@ -681,6 +730,7 @@ ngx_http_vibelock_guard_held(ngx_http_request_t *r)
 static void
 ngx_http_vibelock_guard_finalize(ngx_http_request_t *r, ngx_int_t rc)
 {
+    char                        *why;
     ngx_http_vibelock_hold_t    *hold;
     ngx_http_vibelock_record_t  *record;
 
@@ -688,8 +738,11 @@ ngx_http_vibelock_guard_finalize(ngx_http_request_t *r, ngx_int_t rc)
     hold = record->hold;
 
     if (hold->state == NGX_HTTP_VIBELOCK_HOLD_HELD) {
-        ngx_http_vibelock_guard_settle(r, hold,
-                                   ngx_http_vibelock_ending_finalize(r, rc));
+        why = ngx_http_vibelock_ending_finalize(r, rc);
+
+        if (why || !hold->part) {
+            ngx_http_vibelock_guard_settle(r, hold, why);
+        }
     }
 
     hold->finalize(r, rc);
@@ -702,8 +755,22 @@ ngx_http_vibelock_guard_cleanup(void *data)
     ngx_http_vibelock_hold_t *hold = data;
 
     if (hold->state == NGX_HTTP_VIBELOCK_HOLD_HELD) {
-        ngx_http_vibelock_guard_settle(hold->request, hold, NULL);
+        ngx_http_vibelock_guard_end(hold->request, hold);
     }
+}
+
+
+/*
+ * The request is over, and nothing said of its operation that it was.
+ */
+
+static void
+ngx_http_vibelock_guard_end(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    ngx_http_vibelock_guard_settle(r, hold,
+                                   hold->part ? "the answer was cut short"
+                                              : NULL);
 }
 
 

@@ -49,10 +49,12 @@ ngx_int_t ngx_http_vibelock_guard(ngx_http_request_t *r,
     ngx_http_vibelock_guard_conf_t *conf);
 
 /*
- * For the header and the body filter, before anything is passed on.
+ * For the header and the body filter, before anything is passed on; sent():
+ * once the header was, gives the result to return for that of passing it on.
  */
 
 void ngx_http_vibelock_guard_header(ngx_http_request_t *r);
+ngx_int_t ngx_http_vibelock_guard_sent(ngx_http_request_t *r, ngx_int_t rc);
 void ngx_http_vibelock_guard_body(ngx_http_request_t *r, ngx_chain_t *in);
 
 
