@@ -23,17 +23,23 @@
 /* cells that one call may touch with the mutex held, beside its own */
 #define NGX_HTTP_VIBELOCK_TABLE_STEP     128
 
-/* ... and when the zone is full and something may be due */
-#define NGX_HTTP_VIBELOCK_TABLE_FULL     1024
+/* ... and when the zone is full and something may be due: a millisecond */
+#define NGX_HTTP_VIBELOCK_TABLE_FULL     8192
 
 /* the smallest zone's worth of locks */
 #define NGX_HTTP_VIBELOCK_TABLE_MIN      16
+
+/* workers that may be gone before their locks were found */
+#define NGX_HTTP_VIBELOCK_TABLE_GONE     64
 
 
 /* flags of a lock */
 #define NGX_HTTP_VIBELOCK_OWNED          0x01
 #define NGX_HTTP_VIBELOCK_OVERRUN        0x02
 #define NGX_HTTP_VIBELOCK_STUCK          0x04
+
+/* stuck as its worker is gone, and search() has not told so yet */
+#define NGX_HTTP_VIBELOCK_ORPHAN         0x08
 
 
 /*
@@ -74,8 +80,18 @@ typedef struct {
 typedef struct {
     uint32_t                        generation;
     ngx_pid_t                       pid;
-    ngx_msec_t                      since;     /* it changed, at the latest */
 } ngx_http_vibelock_holder_t;
+
+
+/*
+ * A worker that is gone, while there may be locks of its that are not marked
+ * as stuck: what comes of them depends on when it went.
+ */
+
+typedef struct {
+    uint32_t                        generation;
+    ngx_msec_t                      when;
+} ngx_http_vibelock_gone_t;
 
 
 struct ngx_http_vibelock_table_s {
@@ -91,10 +107,13 @@ struct ngx_http_vibelock_table_s {
     uint32_t                        slots;     /* of the index */
     uint32_t                        locks;
     uint32_t                        names;     /* the chain of operations */
-    uint32_t                        generation;
+    uint32_t                        generation;    /* the last one given */
 
     /* where the search for locks of dead workers is; NONE: not going on */
     uint32_t                        search;
+
+    uint32_t                        ngone;
+    ngx_http_vibelock_gone_t        gone[NGX_HTTP_VIBELOCK_TABLE_GONE];
 
     ngx_uint_t                      rebuilds;
     uint64_t                        expired;
@@ -127,6 +146,8 @@ static uint32_t ngx_http_vibelock_table_held(ngx_http_vibelock_table_t *table,
     ngx_http_vibelock_handle_t *handle);
 static uint32_t ngx_http_vibelock_table_take(ngx_http_vibelock_table_t *table,
     ngx_http_vibelock_claim_t *claim, uint32_t hash);
+static uint32_t ngx_http_vibelock_table_alloc(
+    ngx_http_vibelock_table_t *table, size_t head, ngx_str_t *text);
 static void ngx_http_vibelock_table_link(ngx_http_vibelock_table_t *table,
     uint32_t n);
 static void ngx_http_vibelock_table_drop(ngx_http_vibelock_table_t *table,
@@ -137,12 +158,18 @@ static ngx_int_t ngx_http_vibelock_table_due(ngx_http_vibelock_table_t *table,
     uint32_t n);
 static ngx_int_t ngx_http_vibelock_table_turn(
     ngx_http_vibelock_table_t *table, ngx_uint_t *steps);
+static void ngx_http_vibelock_table_depart(ngx_http_vibelock_table_t *table,
+    ngx_http_vibelock_holder_t *holder);
 static ngx_uint_t ngx_http_vibelock_table_dead(
+    ngx_http_vibelock_table_t *table, ngx_http_vibelock_node_t *node);
+static ngx_msec_t ngx_http_vibelock_table_died(
     ngx_http_vibelock_table_t *table, ngx_http_vibelock_node_t *node);
 static ngx_msec_t ngx_http_vibelock_table_deadline(
     ngx_http_vibelock_table_t *table, ngx_http_vibelock_node_t *node);
+static ngx_uint_t ngx_http_vibelock_table_orphan(
+    ngx_http_vibelock_table_t *table, uint32_t n);
 static void ngx_http_vibelock_table_stick(ngx_http_vibelock_table_t *table,
-    uint32_t n, ngx_msec_t when);
+    uint32_t n, uint8_t flags);
 static void ngx_http_vibelock_table_copy(ngx_http_vibelock_table_t *table,
     uint32_t n, ngx_http_vibelock_lock_t *lock);
 
@@ -262,22 +289,26 @@ ngx_http_vibelock_table_operation(ngx_http_vibelock_table_t *table,
         }
     }
 
-    ngx_http_vibelock_table_change(table);
-
-    n = ngx_http_vibelock_cells_alloc(&table->cells,
+    n = ngx_http_vibelock_table_alloc(table,
                                       offsetof(ngx_http_vibelock_name_t, name),
                                       name);
 
     if (n != NGX_HTTP_VIBELOCK_NONE) {
         op = ngx_http_vibelock_name(table, n);
         op->next = table->names;
+
         ngx_memory_barrier();
+        ngx_http_vibelock_crash_step();
 
         op->cell.kind = NGX_HTTP_VIBELOCK_OPERATION;
+
+        ngx_http_vibelock_crash_step();
+
         table->names = n;
+
+        ngx_http_vibelock_table_changed(table);
     }
 
-    ngx_http_vibelock_table_changed(table);
     ngx_http_vibelock_table_unlock(table);
 
     return n;
@@ -293,19 +324,17 @@ ngx_http_vibelock_table_enter(ngx_http_vibelock_table_t *table)
 
     ngx_http_vibelock_table_lock(table);
 
-    if (holder->generation) {
+    /* who was here before may not have left */
 
-        /* who was here before did not leave: its locks are stuck */
+    ngx_http_vibelock_table_depart(table, holder);
 
-        table->search = 0;
-    }
-
-    holder->generation = 0;
-    holder->since = ngx_current_msec;
     holder->pid = ngx_pid;
-    ngx_memory_barrier();
+    table->generation++;
 
-    holder->generation = ++table->generation;
+    ngx_memory_barrier();
+    ngx_http_vibelock_crash_step();
+
+    holder->generation = table->generation;
 
     ngx_http_vibelock_table_unlock(table);
 }
@@ -314,15 +343,9 @@ ngx_http_vibelock_table_enter(ngx_http_vibelock_table_t *table)
 void
 ngx_http_vibelock_table_leave(ngx_http_vibelock_table_t *table)
 {
-    ngx_http_vibelock_holder_t  *holder;
-
-    holder = &table->holders[ngx_process_slot];
-
     ngx_http_vibelock_table_lock(table);
 
-    holder->since = ngx_current_msec;
-    holder->generation = 0;
-    table->search = 0;
+    ngx_http_vibelock_table_depart(table, &table->holders[ngx_process_slot]);
 
     ngx_http_vibelock_table_unlock(table);
 }
@@ -332,27 +355,37 @@ void
 ngx_http_vibelock_table_reap(ngx_http_vibelock_table_t *table)
 {
     uint32_t                     generation;
-    ngx_uint_t                   i;
+    ngx_int_t                    i;
+    ngx_pid_t                    pid;
     ngx_http_vibelock_holder_t  *holder;
 
     for (i = 0; i < NGX_MAX_PROCESSES; i++) {
-        holder = &table->holders[i];
-        generation = holder->generation;
 
-        if (generation == 0 || holder->pid == ngx_pid) {
+        if (i == ngx_process_slot) {
             continue;
         }
 
-        if (kill(holder->pid, 0) == 0 || ngx_errno != NGX_ESRCH) {
+        holder = &table->holders[i];
+        generation = holder->generation;
+
+        if (generation == 0) {
+            continue;
+        }
+
+        ngx_memory_barrier();
+
+        pid = holder->pid;
+
+        /* who had the pid that is ours now is gone */
+
+        if (pid != ngx_pid && (kill(pid, 0) == 0 || ngx_errno != NGX_ESRCH)) {
             continue;
         }
 
         ngx_http_vibelock_table_lock(table);
 
-        if (holder->generation == generation) {
-            holder->since = ngx_current_msec;
-            holder->generation = 0;
-            table->search = 0;
+        if (holder->generation == generation && holder->pid == pid) {
+            ngx_http_vibelock_table_depart(table, holder);
         }
 
         ngx_http_vibelock_table_unlock(table);
@@ -426,7 +459,7 @@ ngx_http_vibelock_table_keep(ngx_http_vibelock_table_t *table,
     n = ngx_http_vibelock_table_held(table, handle);
 
     if (n != NGX_HTTP_VIBELOCK_NONE) {
-        ngx_http_vibelock_table_stick(table, n, ngx_current_msec);
+        ngx_http_vibelock_table_stick(table, n, 0);
     }
 
     ngx_http_vibelock_table_unlock(table);
@@ -530,23 +563,27 @@ ngx_http_vibelock_table_search(ngx_http_vibelock_table_t *table,
         n = table->search;
 
         if (n >= table->cells.fresh) {
+
+            /* all locks of those who are gone are marked now */
+
+            table->ngone = 0;
+
+            ngx_memory_barrier();
+            ngx_http_vibelock_crash_step();
+
             table->search = NGX_HTTP_VIBELOCK_NONE;
             break;
         }
 
-        table->search = n + 1;
-
-        node = ngx_http_vibelock_node(table, n);
-
-        if (node->cell.kind != NGX_HTTP_VIBELOCK_LOCK
-            || (node->flags & NGX_HTTP_VIBELOCK_STUCK)
-            || !ngx_http_vibelock_table_dead(table, node))
-        {
+        if (!ngx_http_vibelock_table_orphan(table, n)) {
+            table->search = n + 1;
             continue;
         }
 
-        ngx_http_vibelock_table_stick(table, n,
-                                      table->holders[node->slot].since);
+        node = ngx_http_vibelock_node(table, n);
+        node->flags &= ~NGX_HTTP_VIBELOCK_ORPHAN;
+
+        table->search = n + 1;
 
         if (node->expires <= ngx_current_msec) {
             continue;
@@ -663,12 +700,19 @@ ngx_http_vibelock_table_rebuild(ngx_http_vibelock_table_t *table)
     ngx_http_vibelock_name_t  *op;
     ngx_http_vibelock_cell_t  *cell;
 
+    ngx_http_vibelock_crash_step();
+
     ngx_http_vibelock_cells_rebuild(&table->cells);
+
+    ngx_http_vibelock_crash_step();
 
     table->names = NGX_HTTP_VIBELOCK_NONE;
     table->locks = 0;
 
     ngx_memset(table->index, 0xff, table->slots * sizeof(uint32_t));
+
+    ngx_http_vibelock_crash_step();
+
     ngx_http_vibelock_wheel_init(&table->wheel, ngx_current_msec);
 
     for (n = 0; n < table->cells.fresh; n++) {
@@ -779,30 +823,15 @@ ngx_http_vibelock_table_take(ngx_http_vibelock_table_t *table,
     ngx_http_vibelock_claim_t *claim, uint32_t hash)
 {
     uint32_t                     n;
-    ngx_uint_t                   steps;
     ngx_http_vibelock_node_t    *node;
     ngx_http_vibelock_holder_t  *holder;
 
-    steps = NGX_HTTP_VIBELOCK_TABLE_FULL;
+    n = ngx_http_vibelock_table_alloc(table,
+                                      offsetof(ngx_http_vibelock_node_t, key),
+                                      &claim->key);
 
-    for ( ;; ) {
-        ngx_http_vibelock_table_change(table);
-
-        n = ngx_http_vibelock_cells_alloc(&table->cells,
-                                       offsetof(ngx_http_vibelock_node_t, key),
-                                       &claim->key);
-
-        if (n != NGX_HTTP_VIBELOCK_NONE) {
-            break;
-        }
-
-        ngx_http_vibelock_table_changed(table);
-
-        if (steps == 0
-            || ngx_http_vibelock_table_turn(table, &steps) == NGX_DONE)
-        {
-            return NGX_HTTP_VIBELOCK_NONE;
-        }
+    if (n == NGX_HTTP_VIBELOCK_NONE) {
+        return NGX_HTTP_VIBELOCK_NONE;
     }
 
     node = ngx_http_vibelock_node(table, n);
@@ -832,6 +861,40 @@ ngx_http_vibelock_table_take(ngx_http_vibelock_table_t *table,
     ngx_http_vibelock_table_changed(table);
 
     return n;
+}
+
+
+/*
+ * Cells for a text, be they reclaimed from what is due.  NONE when there are
+ * not enough, else "changing" is set.
+ */
+
+static uint32_t
+ngx_http_vibelock_table_alloc(ngx_http_vibelock_table_t *table, size_t head,
+    ngx_str_t *text)
+{
+    uint32_t    n;
+    ngx_uint_t  steps;
+
+    steps = NGX_HTTP_VIBELOCK_TABLE_FULL;
+
+    for ( ;; ) {
+        ngx_http_vibelock_table_change(table);
+
+        n = ngx_http_vibelock_cells_alloc(&table->cells, head, text);
+
+        if (n != NGX_HTTP_VIBELOCK_NONE) {
+            return n;
+        }
+
+        ngx_http_vibelock_table_changed(table);
+
+        if (steps == 0
+            || ngx_http_vibelock_table_turn(table, &steps) == NGX_DONE)
+        {
+            return NGX_HTTP_VIBELOCK_NONE;
+        }
+    }
 }
 
 
@@ -952,11 +1015,85 @@ ngx_http_vibelock_table_due(ngx_http_vibelock_table_t *table, uint32_t n)
 }
 
 
+/*
+ * The worker in that place is gone, if one was there.
+ */
+
+static void
+ngx_http_vibelock_table_depart(ngx_http_vibelock_table_t *table,
+    ngx_http_vibelock_holder_t *holder)
+{
+    uint32_t                   n;
+    ngx_http_vibelock_gone_t  *gone;
+
+    if (holder->generation == 0) {
+        return;
+    }
+
+    if (table->ngone == NGX_HTTP_VIBELOCK_TABLE_GONE) {
+
+        /* workers die faster than the search goes: this once, all of it */
+
+        for (n = 0; n < table->cells.fresh; n++) {
+            (void) ngx_http_vibelock_table_orphan(table, n);
+        }
+
+        table->ngone = 0;
+    }
+
+    gone = &table->gone[table->ngone];
+
+    gone->generation = holder->generation;
+    gone->when = ngx_current_msec;
+
+    ngx_memory_barrier();
+    ngx_http_vibelock_crash_step();
+
+    table->search = 0;
+
+    ngx_memory_barrier();
+    ngx_http_vibelock_crash_step();
+
+    table->ngone++;
+
+    ngx_memory_barrier();
+    ngx_http_vibelock_crash_step();
+
+    holder->generation = 0;
+
+    ngx_memory_barrier();
+    ngx_http_vibelock_crash_step();
+}
+
+
 static ngx_uint_t
 ngx_http_vibelock_table_dead(ngx_http_vibelock_table_t *table,
     ngx_http_vibelock_node_t *node)
 {
-    return table->holders[node->slot].generation != node->generation;
+    /* who did not enter never was there */
+
+    return node->generation == 0
+           || table->holders[node->slot].generation != node->generation;
+}
+
+
+/*
+ * When the worker of this lock went, which is gone.
+ */
+
+static ngx_msec_t
+ngx_http_vibelock_table_died(ngx_http_vibelock_table_t *table,
+    ngx_http_vibelock_node_t *node)
+{
+    uint32_t  i;
+
+    for (i = 0; i < table->ngone; i++) {
+        if (table->gone[i].generation == node->generation) {
+            return table->gone[i].when;
+        }
+    }
+
+    return node->acquired;
 }
 
 
@@ -970,7 +1107,7 @@ static ngx_msec_t
 ngx_http_vibelock_table_deadline(ngx_http_vibelock_table_t *table,
     ngx_http_vibelock_node_t *node)
 {
-    ngx_msec_t  since;
+    ngx_msec_t  when;
 
     if ((node->flags & (NGX_HTTP_VIBELOCK_OVERRUN|NGX_HTTP_VIBELOCK_STUCK))
         != NGX_HTTP_VIBELOCK_OVERRUN)
@@ -982,24 +1119,51 @@ ngx_http_vibelock_table_deadline(ngx_http_vibelock_table_t *table,
         return NGX_HTTP_VIBELOCK_NEVER;
     }
 
-    since = table->holders[node->slot].since;
+    when = ngx_http_vibelock_table_died(table, node);
 
-    if (since <= node->expires) {
+    if (when < node->expires) {
         return node->expires;
     }
 
-    return since + (node->expires - node->acquired);
+    return when + (node->expires - node->acquired);
 }
 
 
 /*
- * The request of this lock is gone, since "when".
+ * Marks lock n, if it is one, as stuck when its worker is gone: 1 when
+ * search() has to tell so.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_table_orphan(ngx_http_vibelock_table_t *table, uint32_t n)
+{
+    ngx_http_vibelock_node_t  *node;
+
+    node = ngx_http_vibelock_node(table, n);
+
+    if (node->cell.kind != NGX_HTTP_VIBELOCK_LOCK) {
+        return 0;
+    }
+
+    if (!(node->flags & NGX_HTTP_VIBELOCK_STUCK)
+        && ngx_http_vibelock_table_dead(table, node))
+    {
+        ngx_http_vibelock_table_stick(table, n, NGX_HTTP_VIBELOCK_ORPHAN);
+    }
+
+    return (node->flags & NGX_HTTP_VIBELOCK_ORPHAN) != 0;
+}
+
+
+/*
+ * The request of this lock is gone, now or with its worker.
  */
 
 static void
 ngx_http_vibelock_table_stick(ngx_http_vibelock_table_t *table, uint32_t n,
-    ngx_msec_t when)
+    uint8_t flags)
 {
+    ngx_msec_t                 when;
     ngx_http_vibelock_node_t  *node;
 
     node = ngx_http_vibelock_node(table, n);
@@ -1014,14 +1178,17 @@ ngx_http_vibelock_table_stick(ngx_http_vibelock_table_t *table, uint32_t n,
 
     ngx_http_vibelock_wheel_remove(&table->wheel, n);
 
-    if (when > node->expires) {
+    when = ngx_http_vibelock_table_dead(table, node)
+           ? ngx_http_vibelock_table_died(table, node) : ngx_current_msec;
+
+    if ((node->flags & NGX_HTTP_VIBELOCK_OVERRUN) && when >= node->expires) {
         node->expires = when + (node->expires - node->acquired);
     }
 
     ngx_memory_barrier();
     ngx_http_vibelock_crash_step();
 
-    node->flags |= NGX_HTTP_VIBELOCK_STUCK;
+    node->flags |= NGX_HTTP_VIBELOCK_STUCK|flags;
 
     ngx_http_vibelock_wheel_insert(&table->wheel, n);
 

@@ -29,6 +29,8 @@
          ((wheel)->items + (size_t) (n) * (wheel)->size + (wheel)->expires))
 
 
+static uint64_t ngx_http_vibelock_wheel_due(ngx_http_vibelock_wheel_t *wheel,
+    uint32_t n);
 static ngx_int_t ngx_http_vibelock_wheel_next(
     ngx_http_vibelock_wheel_t *wheel, ngx_uint_t *level, ngx_uint_t *slot);
 
@@ -52,15 +54,8 @@ ngx_http_vibelock_wheel_insert(ngx_http_vibelock_wheel_t *wheel, uint32_t n)
     ngx_uint_t                       level, slot, bucket;
     ngx_http_vibelock_wheel_link_t  *link;
 
-    /* rounded up: nothing comes before its time */
-
-    tick = (ngx_http_vibelock_wheel_expires(wheel, n)
-            >> NGX_HTTP_VIBELOCK_WHEEL_TICK)
-           + 1;
-
-    if (tick < wheel->tick) {
-        tick = wheel->tick;
-    }
+    tick = ngx_http_vibelock_wheel_due(wheel, n);
+    tick = ngx_max(tick, wheel->tick);
 
     /* the level is that of the highest digit in which the two differ */
 
@@ -170,13 +165,28 @@ ngx_http_vibelock_wheel_turn(ngx_http_vibelock_wheel_t *wheel, ngx_msec_t now,
 
     ngx_http_vibelock_wheel_remove(wheel, *n);
 
-    if (level == 0) {
+    /* what is due needs not go down first: room may be wanted now */
+
+    if (ngx_http_vibelock_wheel_due(wheel, *n) <= last) {
         return NGX_OK;
     }
 
     ngx_http_vibelock_wheel_insert(wheel, *n);
 
     return NGX_AGAIN;
+}
+
+
+/*
+ * The tick at which an item is due, rounded up: nothing comes before its time.
+ */
+
+static uint64_t
+ngx_http_vibelock_wheel_due(ngx_http_vibelock_wheel_t *wheel, uint32_t n)
+{
+    return (ngx_http_vibelock_wheel_expires(wheel, n)
+            >> NGX_HTTP_VIBELOCK_WHEEL_TICK)
+           + 1;
 }
 
 
