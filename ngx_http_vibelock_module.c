@@ -66,11 +66,15 @@ static char *ngx_http_vibelock_ttl_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_keep_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_retry_after_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_release_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_unstick_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_registry_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_log_level_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_status_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
@@ -129,9 +133,9 @@ static ngx_command_t  ngx_http_vibelock_commands[] = {
 
     { ngx_string("vibelock_retry_after"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_msec_slot,
+      ngx_http_vibelock_retry_after_directive,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_vibelock_loc_conf_t, guard.retry_after),
+      0,
       NULL },
 
     { ngx_string("vibelock_release"),
@@ -192,10 +196,10 @@ static ngx_command_t  ngx_http_vibelock_commands[] = {
 
     { ngx_string("vibelock_log_level"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_enum_slot,
+      ngx_http_vibelock_log_level_directive,
       NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(ngx_http_vibelock_loc_conf_t, guard.log_level),
-      &ngx_http_vibelock_log_levels },
+      0,
+      NULL },
 
       ngx_null_command
 };
@@ -636,6 +640,14 @@ ngx_http_vibelock_guard_directive(ngx_conf_t *cf, ngx_command_t *cmd,
             return NGX_CONF_OK;
         }
 
+        if (ngx_strncmp(value[1].data, "zone=", 5) == 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"vibelock %V\" must name an operation and a "
+                               "zone, as in \"vibelock exec zone=ops\", or be "
+                               "\"vibelock off\"", &value[1]);
+            return NGX_CONF_ERROR;
+        }
+
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"vibelock %V\" must name a zone, as in "
                            "\"vibelock %V zone=ops\", or be \"vibelock off\"",
@@ -717,6 +729,37 @@ ngx_http_vibelock_keep_directive(ngx_conf_t *cf, ngx_command_t *cmd,
             return NGX_CONF_ERROR;
         }
     }
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_vibelock_retry_after_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_vibelock_loc_conf_t *vlcf = conf;
+
+    ngx_int_t   time;
+    ngx_str_t  *value;
+
+    if (vlcf->guard.retry_after != NGX_CONF_UNSET_MSEC) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    time = ngx_parse_time(&value[1], 0);
+
+    if (time == NGX_ERROR) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid value \"%V\" in \"%V\" directive, it "
+                           "must be a time, such as \"5s\"",
+                           &value[1], &cmd->name);
+        return NGX_CONF_ERROR;
+    }
+
+    vlcf->guard.retry_after = time;
 
     return NGX_CONF_OK;
 }
@@ -834,6 +877,40 @@ ngx_http_vibelock_status_directive(ngx_conf_t *cf, ngx_command_t *cmd,
     clcf->handler = ngx_http_vibelock_status_handler;
 
     return ngx_http_vibelock_status_set(cf, &vlcf->status);
+}
+
+
+static char *
+ngx_http_vibelock_log_level_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_vibelock_loc_conf_t *vlcf = conf;
+
+    ngx_str_t        *value;
+    ngx_conf_enum_t  *level;
+
+    if (vlcf->guard.log_level != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    for (level = ngx_http_vibelock_log_levels; level->name.len; level++) {
+
+        if (level->name.len == value[1].len
+            && ngx_strncmp(level->name.data, value[1].data, value[1].len) == 0)
+        {
+            vlcf->guard.log_level = level->value;
+            return NGX_CONF_OK;
+        }
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "invalid value \"%V\" in \"%V\" directive, it must be "
+                       "\"info\", \"notice\", \"warn\" or \"error\"",
+                       &value[1], &cmd->name);
+
+    return NGX_CONF_ERROR;
 }
 
 

@@ -80,11 +80,15 @@ ngx_http_vibelock_zone_set(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones)
 
     ngx_str_null(&name);
     size = 0;
-    sweep = NGX_HTTP_VIBELOCK_ZONE_SWEEP;
+    sweep = 0;
 
     for (i = 2; i < cf->args->nelts; i++) {
 
         if (ngx_strncmp(value[i].data, "zone=", 5) == 0) {
+
+            if (name.len) {
+                goto duplicate;
+            }
 
             if (ngx_http_vibelock_zone_size(cf, &value[i], &name, &size)
                 != NGX_OK)
@@ -96,6 +100,10 @@ ngx_http_vibelock_zone_set(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones)
         }
 
         if (ngx_strncmp(value[i].data, "sweep=", 6) == 0) {
+
+            if (sweep) {
+                goto duplicate;
+            }
 
             s.data = value[i].data + 6;
             s.len = value[i].len - 6;
@@ -160,9 +168,17 @@ ngx_http_vibelock_zone_set(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones)
     shm_zone->data = zone;
 
     zone->shm_zone = shm_zone;
-    zone->sweep = sweep;
+    zone->sweep = sweep ? sweep : NGX_HTTP_VIBELOCK_ZONE_SWEEP;
 
     return NGX_CONF_OK;
+
+duplicate:
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"vibelock_zone\" has one parameter twice, the second "
+                       "time as \"%V\": it must be given once", &value[i]);
+
+    return NGX_CONF_ERROR;
 }
 
 

@@ -1,0 +1,359 @@
+#!/usr/bin/perl
+
+# What nginx -t says to a wrong directive: one sentence that names the
+# directive, the value, and what would be right.
+
+use strict;
+use warnings;
+
+use Test::More;
+
+use Vibelock::Test;
+
+my $t = Vibelock::Test->new;
+
+$t->write_file('registry.json', '{"version":1,"keys":[],"servers":[]}');
+
+my $zone = 'vibelock_zone $arg_id zone=ops:1m;';
+
+sub config {
+    my ($http, $server) = @_;
+
+    $t->http($http);
+    $t->server($server // '');
+
+    my ($code, $output) = $t->config_test;
+    my @lines = map { s/ in \S+nginx\S*:\d+$//r =~ s/ in \S+test\.conf:\d+$//r }
+                map { /^nginx: \[emerg\] (.*)/ ? $1 : () } split /\n/, $output;
+
+    return ($code, @lines);
+}
+
+# In http, and in a location.
+
+sub http_refuses {
+    my ($lines, $expected, $name) = @_;
+
+    return refuses($name // $lines, $expected, $lines);
+}
+
+sub location_refuses {
+    my ($lines, $expected, $name) = @_;
+
+    return refuses($name // $lines, $expected, $zone,
+                   "location / { $lines }");
+}
+
+sub refuses {
+    my ($name, $expected, @config) = @_;
+
+    my ($code, @said) = config(@config);
+
+    return is("$code: @said", "1: $expected", $name);
+}
+
+sub accepts {
+    my ($name, @config) = @_;
+
+    my ($code, @said) = config(@config);
+
+    return is("$code: @said", '0: ', $name);
+}
+
+my $size = 'it must be "zone=<name>:<size>", as in "zone=ops:10m"';
+my $takes = 'it takes "zone=<name>:<size>" and "sweep=<time>"';
+
+subtest 'vibelock_zone' => sub {
+    for my $bad ('zone=ops', 'zone=ops:', 'zone=:1m', 'zone=', 'zone=ops:x',
+                 'zone=ops:-1', 'zone=ops:1q', 'zone=ops:1m:2m',
+                 'zone=ops:99999999999999999999')
+    {
+        http_refuses("vibelock_zone \$arg_id $bad;",
+            "invalid parameter \"$bad\" in \"vibelock_zone\", $size");
+    }
+
+    for my $bad ('zone=ops:0', 'zone=ops:1k', 'zone=ops:28k', 'zone=ops:32767')
+    {
+        http_refuses("vibelock_zone \$arg_id $bad;",
+            "\"vibelock_zone\" with \"$bad\" is too small, it must be 32768"
+            . ' bytes at least');
+    }
+
+    for my $bad ('sweep=', 'sweep=0', 'sweep=-1', 'sweep=x', 'sweep=1 x')
+    {
+        http_refuses("vibelock_zone \$arg_id zone=ops:1m '$bad';",
+            "invalid parameter \"$bad\" in \"vibelock_zone\", it must be a"
+            . ' time above 0, as in "sweep=60s"');
+    }
+
+    for my $bad ('off', 'Zone=ops:1m', 'size=1m', 'zones=ops:1m') {
+        http_refuses("vibelock_zone \$arg_id $bad;",
+            "invalid parameter \"$bad\" in \"vibelock_zone\", $takes");
+    }
+
+    http_refuses('vibelock_zone $arg_id sweep=1s;',
+        '"vibelock_zone" must have a parameter "zone=<name>:<size>", as in'
+        . ' "zone=ops:10m"');
+    http_refuses('vibelock_zone $arg_id zone=a:1m zone=b:1m;',
+        '"vibelock_zone" has one parameter twice, the second time as'
+        . ' "zone=b:1m": it must be given once');
+    http_refuses('vibelock_zone $arg_id sweep=1s sweep=2s;',
+        '"vibelock_zone" has one parameter twice, the second time as'
+        . ' "sweep=2s": it must be given once');
+    http_refuses('vibelock_zone $nothing zone=ops:1m;',
+        'unknown "nothing" variable');
+    http_refuses('vibelock_zone $arg_id;',
+        'invalid number of arguments in "vibelock_zone" directive');
+    http_refuses('vibelock_zone $arg_id zone=ops:1m sweep=1s x;',
+        'invalid number of arguments in "vibelock_zone" directive');
+    http_refuses("$zone vibelock_zone \$arg_x zone=ops:1m;",
+        '"vibelock_zone" "ops" is defined twice, first with the key'
+        . ' "$arg_id"; give the second one another name', 'one name twice');
+    http_refuses("$zone vibelock_zone \$arg_id zone=ops:1m;",
+        '"vibelock_zone" "ops" is defined twice, first with the key'
+        . ' "$arg_id"; give the second one another name', 'the same twice');
+    refuses('not in server', '"vibelock_zone" directive is not allowed here',
+            '', $zone);
+
+    accepts('good values', join "\n",
+        'vibelock_zone $arg_id zone=a:32k;',
+        'vibelock_zone id-$arg_id-${arg_x} zone=b:1M sweep=1ms;',
+        'vibelock_zone fixed sweep=1d zone=c:40000;',
+        'vibelock_zone $remote_addr zone=with-a_name.9:1m;');
+};
+
+subtest 'vibelock' => sub {
+    my $letters = 'it must be 1 to 32 letters, digits, "_" or "-"';
+
+    for my $bad ('', 'a b', 'a"b', 'a\'b', 'a/b', 'a.b', 'a:b', '$x', 'é',
+                 'x' x 33, 'a\\b', "a\tb")
+    {
+        my $quoted = $bad =~ s/(["\\])/\\$1/gr;
+        location_refuses("vibelock \"$quoted\" zone=ops;",
+            "invalid operation \"$bad\" in \"vibelock\", $letters");
+    }
+
+    my $named = 'it must be "zone=<name>" with the name of a "vibelock_zone"';
+
+    for my $bad ('ops', 'zone=', 'zone=ops:1m', 'Zone=ops', 'zones=ops') {
+        location_refuses("vibelock exec $bad;",
+            "invalid parameter \"$bad\" in \"vibelock\", $named");
+    }
+
+    location_refuses('vibelock exec;',
+        '"vibelock exec" must name a zone, as in "vibelock exec zone=ops", or'
+        . ' be "vibelock off"');
+    location_refuses('vibelock OFF;',
+        '"vibelock OFF" must name a zone, as in "vibelock OFF zone=ops", or be'
+        . ' "vibelock off"');
+    location_refuses('vibelock zone=ops;',
+        '"vibelock zone=ops" must name an operation and a zone, as in'
+        . ' "vibelock exec zone=ops", or be "vibelock off"');
+    location_refuses('vibelock exec zone=none;',
+        'no "vibelock_zone" defines the zone "none" that is used; add'
+        . ' "vibelock_zone <key> zone=none:<size>;" to http');
+    location_refuses('vibelock exec zone=ops; vibelock exec zone=ops;',
+        '"vibelock" directive is duplicate');
+    location_refuses('vibelock exec zone=ops; vibelock off;',
+        '"vibelock" directive is duplicate');
+    location_refuses('vibelock off; vibelock off;',
+        '"vibelock" directive is duplicate');
+    location_refuses('vibelock;',
+        'invalid number of arguments in "vibelock" directive');
+    location_refuses('vibelock exec zone=ops x;',
+        'invalid number of arguments in "vibelock" directive');
+    location_refuses('if ($arg_x) { vibelock exec zone=ops; }',
+        '"vibelock" directive is not allowed here', 'not in if');
+
+    accepts('good names', $zone, join "\n", map {
+        "location /$_ { vibelock $_ zone=ops; }"
+    } 'e', 'EXEC-2_b', '-', '_', '0', 'x' x 32, 'offline', 'on');
+    accepts('a zone that is defined further down',
+        "server { listen 127.0.0.1:%%PORT_0%%; vibelock exec zone=ops; } $zone");
+};
+
+subtest 'times' => sub {
+    my $bad_time = sub {
+        my ($directive, $value, $must) = @_;
+        location_refuses("$directive \"$value\";",
+            "invalid value \"$value\" in \"$directive\" directive, $must");
+    };
+
+    for my $bad ('', 'x', '-1', '1 x', '1.5s', '99999999999999999999s', '5q')
+    {
+        $bad_time->('vibelock_retry_after', $bad,
+                    'it must be a time, such as "5s"');
+    }
+
+    location_refuses('vibelock_retry_after 1s; vibelock_retry_after 2s;',
+        '"vibelock_retry_after" directive is duplicate');
+
+    accepts('good values of vibelock_retry_after', $zone, join "\n", map {
+        "location /$_ { vibelock_retry_after $_; }"
+    } '0', '1', '1s', '1500ms', '1m30s', '1h');
+};
+
+subtest 'vibelock_ttl' => sub {
+    my $wrong = sub {
+        my ($value, $least) = @_;
+        return "\"vibelock_ttl\" has a wrong time in \"$value\": it must be"
+            . " from ${least}ms to 30d, such as \"90s\" or \"15m\"";
+    };
+
+    for my $bad ('', 'x', '0', '0s', '-1', '1.5', '31d', '30d1s', '5q',
+                 '99999999999999999999')
+    {
+        location_refuses("vibelock_ttl \"$bad\";", $wrong->($bad, 1));
+
+        location_refuses("vibelock_ttl json=timeout \"default=$bad\";",
+                         $wrong->("default=$bad", 1));
+        location_refuses("vibelock_ttl json=timeout \"max=$bad\";",
+                         $wrong->("max=$bad", 1));
+        location_refuses("vibelock_ttl json=timeout \"add=$bad\";",
+                         $wrong->("add=$bad", 0)) unless $bad =~ /^0/;
+    }
+
+    my $once = sub {
+        return '"vibelock_ttl" has one parameter twice, the second time as'
+            . " \"$_[0]\": it must be given once";
+    };
+
+    location_refuses('vibelock_ttl json=a json=b;', $once->('json=b'));
+    location_refuses('vibelock_ttl json=a add=1 add=2;', $once->('add=2'));
+    location_refuses('vibelock_ttl json=a max=1 max=1;', $once->('max=1'));
+    location_refuses('vibelock_ttl default=1 json=a default=2;',
+                     $once->('default=2'));
+
+    for my $bad ('x', 'field=x', 'min=1s', 'Add=1s', '90s') {
+        location_refuses("vibelock_ttl json=a $bad;",
+            "\"vibelock_ttl\" has an unknown parameter \"$bad\": it takes"
+            . ' "json=", "default=", "add=" and "max="');
+    }
+
+    for my $bad ('default=60s', '60s 90s', '60s add=1s', 'Json=timeout') {
+        my ($last) = $bad =~ /(\S+)$/;
+        location_refuses("vibelock_ttl $bad;",
+            "\"vibelock_ttl\" has \"$last\": it must be one time, such as"
+            . ' "15m", or "json=<field>" and its parameters');
+    }
+
+    location_refuses('vibelock_ttl json=;',
+        '"vibelock_ttl" has an empty "json=": it must name a field of the'
+        . ' body, such as "json=timeout"');
+    location_refuses("vibelock_ttl json=\xff;",
+        "\"vibelock_ttl\" has a field \"\xff\" that is not UTF-8: no JSON can"
+        . ' have it');
+    location_refuses('vibelock_ttl json=a default=2s max=1s;',
+        '"vibelock_ttl" has a "default=" of 2000ms: it must not be over'
+        . ' "max=", which is 1000ms');
+    location_refuses('vibelock_ttl json=a max=30d add=1ms;',
+        '"vibelock_ttl" has a "max=" of 2592000000ms and an "add=" of 1ms:'
+        . ' together they must not be over 30d');
+    location_refuses('vibelock_ttl json=a add=30d;',
+        '"vibelock_ttl" has an "add=" of 30d: it must be less, since a lock'
+        . ' lasts 30d at most');
+    location_refuses('vibelock_ttl 1s; vibelock_ttl 2s;',
+        '"vibelock_ttl" directive is duplicate');
+    location_refuses('vibelock_ttl json=a; vibelock_ttl 2s;',
+        '"vibelock_ttl" directive is duplicate');
+    location_refuses('vibelock_ttl;',
+        'invalid number of arguments in "vibelock_ttl" directive');
+
+    my $n = 0;
+    accepts('good values', $zone, join "\n", map {
+        'location /' . ++$n . " { vibelock_ttl $_; }"
+    } '1ms', '1', '15m', '1h30m', '30d', '2592000s', 'json=timeout',
+      'json=timeout default=60s add=90s max=1h', 'max=1h add=0 json=x',
+      'json=a add=29d max=1d', 'json=a default=1h max=1h', '"json=a b"');
+};
+
+subtest 'on and off' => sub {
+    for my $directive ('vibelock_overrun', 'vibelock_dry_run') {
+        for my $bad ('yes', '1', 'true', '') {
+            location_refuses("$directive \"$bad\";",
+                "invalid value \"$bad\" in \"$directive\" directive, it must"
+                . ' be "on" or "off"');
+        }
+
+        location_refuses("$directive on; $directive on;",
+            "\"$directive\" directive is duplicate");
+        location_refuses("$directive;",
+            "invalid number of arguments in \"$directive\" directive");
+        accepts("$directive, good values", $zone,
+            "location /a { $directive on; } location /b { $directive OFF; }");
+    }
+};
+
+subtest 'vibelock_log_level' => sub {
+    for my $bad ('debug', 'crit', 'emerg', 'warning', '', '3') {
+        location_refuses("vibelock_log_level \"$bad\";",
+            "invalid value \"$bad\" in \"vibelock_log_level\" directive, it"
+            . ' must be "info", "notice", "warn" or "error"');
+    }
+
+    location_refuses('vibelock_log_level warn; vibelock_log_level warn;',
+        '"vibelock_log_level" directive is duplicate');
+    accepts('good values', $zone, join "\n", map {
+        "location /$_ { vibelock_log_level $_; }"
+    } qw(info notice warn error));
+};
+
+subtest 'values with variables' => sub {
+    for my $directive (qw(vibelock_owner vibelock_server_found
+                          vibelock_server_kind))
+    {
+        location_refuses("$directive a; $directive b;",
+            "\"$directive\" directive is duplicate");
+        location_refuses("$directive;",
+            "invalid number of arguments in \"$directive\" directive");
+        location_refuses("$directive a b;",
+            "invalid number of arguments in \"$directive\" directive");
+        location_refuses("$directive \$nothing;",
+            'unknown "nothing" variable');
+        accepts("$directive, good values", $zone,
+            "location / { $directive \$arg_a\${arg_b}c; }");
+    }
+
+    location_refuses('vibelock_keep 1; vibelock_keep 1;',
+        '"vibelock_keep" directive is duplicate');
+    location_refuses('vibelock_keep;',
+        'invalid number of arguments in "vibelock_keep" directive');
+    location_refuses('vibelock_keep a $nothing;', 'unknown "nothing" variable');
+    accepts('vibelock_keep, good values', $zone,
+        'location / { vibelock_keep "" 0 $arg_a x$arg_b ' . 'y ' x 20 . '; }');
+};
+
+subtest 'vibelock_registry' => sub {
+    my $check = 'it must be a time above 0, as in "check=5s"';
+
+    for my $bad ('check=', 'check=0', 'check=x', 'check=-1', 'once', '5s',
+                 'Check=5s')
+    {
+        http_refuses("vibelock_registry %%DIR%%/registry.json $bad;",
+            "invalid parameter \"$bad\" in \"vibelock_registry\", $check");
+    }
+
+    my $file = 'vibelock_registry %%DIR%%/registry.json;';
+
+    http_refuses("$file $file", '"vibelock_registry" directive is duplicate');
+    http_refuses('vibelock_registry;',
+        'invalid number of arguments in "vibelock_registry" directive');
+    http_refuses('vibelock_registry a check=1s b;',
+        'invalid number of arguments in "vibelock_registry" directive');
+    refuses('not in server',
+        '"vibelock_registry" directive is not allowed here', '', $file);
+
+    my $dir = $t->dir;
+    http_refuses('vibelock_registry none.json;',
+        "vibelock_registry \"$dir/none.json\": open() failed (2: No such file"
+        . ' or directory)', 'a file that is not there');
+    http_refuses('vibelock_registry %%DIR%%;',
+        "vibelock_registry \"$dir\": it must be a regular file",
+        'a directory');
+
+    accepts('a path relative to nginx.conf',
+            'vibelock_registry registry.json check=1ms;');
+    accepts('the check', 'vibelock_registry registry.json check=1d;');
+};
+
+$t->done;
