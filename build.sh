@@ -16,6 +16,8 @@ BUILD_PACKAGES=(gcc make libc6-dev nginx nginx-dev libjansson-dev libhiredis-dev
 RUN_PACKAGES=(nginx perl curl)
 TEST_PACKAGES=(perl curl redis-server nodejs clang procps faketime)
 
+PACKAGE_PACKAGES=(dpkg-dev debhelper lintian)
+
 # Of these only the program is wanted: installing must not start the service.
 SERVICES=(nginx redis-server)
 
@@ -24,7 +26,9 @@ usage() {
     cat <<'END'
 usage: ./build.sh <command>
 
-  deps [build|run|test]...    install what is needed, by default for all three
+  deps [build|run|test|package]...
+                              install what is needed, by default for the first
+                              three
   build [flavour]...          build the module; without a flavour:
                               build/ngx_http_vibelock_module.so
     --asan                    with gcc's address and undefined behaviour
@@ -38,6 +42,8 @@ usage: ./build.sh <command>
                               and an example upstream; Ctrl-C ends it
   test [--long] [--asan] [argument of prove]...
                               build, and run the tests in t/, or those named
+  package                     build a Debian package for the nginx of this
+                              machine: build/libnginx-mod-http-vibelock_*.deb
   clean                       remove build/
 
 build, run and test install first what they need and is missing.
@@ -60,6 +66,7 @@ main() {
         build)          build "$@" ;;
         run)            run "$@" ;;
         test)           run_tests "$@" ;;
+        package)        package "$@" ;;
         clean)          rm -rf build ;;
         help | -h | --help)
                         usage ;;
@@ -93,7 +100,9 @@ deps() {
             build) packages+=("${BUILD_PACKAGES[@]}") ;;
             run)   packages+=("${RUN_PACKAGES[@]}") ;;
             test)  packages+=("${TEST_PACKAGES[@]}") ;;
-            *)     die "deps: \"$set\" is none of build, run, test" ;;
+            package)
+                   packages+=("${PACKAGE_PACKAGES[@]}") ;;
+            *)     die "deps: \"$set\" is none of build, run, test, package" ;;
         esac
     done
 
@@ -633,6 +642,67 @@ sanitizer_settings() {
     export VIBELOCK_PRELOAD VIBELOCK_ASAN=1
     export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:disable_coredump=1
     export UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1
+}
+
+
+# The Debian package, made by debian/ from a copy of the tree: it is not built
+# where one works.
+
+package() {
+    [ $# -eq 0 ] || die "package: there are no arguments"
+
+    deps build package
+    mkdir -p build
+
+    ( build_package )
+}
+
+
+build_package() {
+    local dir
+
+    dir=$(mktemp -d "${TMPDIR:-/tmp}/vibelock.XXXXXX")
+
+    # shellcheck disable=SC2064
+    trap "rm -rf '$dir'" EXIT
+    trap 'exit 1' HUP INT TERM
+
+    say "building the package"
+
+    export_tree "$dir/vibelock"
+    ( cd "$dir/vibelock" && dpkg-buildpackage -b -us -uc ) \
+        > build/package.log 2>&1 \
+        || { tail build/package.log >&2
+             die "the package was not built, see build/package.log"; }
+
+    lintian --allow-root --fail-on error "$dir"/*.changes >&2 \
+        || die "lintian finds errors in the package"
+
+    rm -f build/*.deb
+    mv "$dir"/*.deb build/
+    say "built $(echo build/*.deb)"
+}
+
+
+# Copies the files of this tree as they are, without what was built.
+
+export_tree() {
+    local file files
+
+    mkdir -p "$1"
+
+    if [ -e .git ]; then
+        files=(git ls-files -z --cached --others --exclude-standard)
+    else
+        files=(find . -path ./build -prune -o -type f -print0)
+    fi
+
+    # git lists a file also after it was removed, until the index knows.
+    "${files[@]}" \
+        | while IFS= read -r -d '' file; do
+              [ ! -e "$file" ] || printf '%s\0' "$file"
+          done \
+        | tar --null -T - -c | tar -x -C "$1"
 }
 
 

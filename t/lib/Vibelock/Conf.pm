@@ -112,7 +112,8 @@ sub main_preamble {
     # Workers of another user could not read what the test writes.
     push @lines, 'user ' . ($self->{user} // 'root') . ';' if $> == 0;
 
-    push @lines, "load_module $self->{module};" if $self->{module};
+    push @lines, "load_module $self->{module};"
+        if $self->{module} && $self->{module} ne 'static';
 
     push @lines, "worker_shutdown_timeout $self->{shutdown_timeout};"
         if $self->{shutdown_timeout};

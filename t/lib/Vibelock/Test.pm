@@ -33,7 +33,8 @@ package Vibelock::Test;
 # Vibelock::Test->new(%options):
 #
 #   module     => 0         plain nginx; else $VIBELOCK_MODULE, or
-#                           build/ngx_http_vibelock_module.so
+#                           build/ngx_http_vibelock_module.so; 'static' where
+#                           nginx has it built in
 #   workers    => 2
 #   log_level  => 'info'    or 'debug'
 #   log_format => '…'       of access.log, in "…" (default: below)
@@ -147,7 +148,9 @@ sub new {
         conf    => Vibelock::Conf->new(
             %options,
             dir    => $dir,
-            module => $module ? Cwd::abs_path($module) // $module : undef,
+            module => !$module ? undef
+                : $module eq 'static' ? $module
+                : Cwd::abs_path($module) // $module,
         ),
         log     => Vibelock::Log->new($dir),
     }, $class;
