@@ -70,6 +70,7 @@ static char *ngx_http_vibelock_retry_after_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_release_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_release_beside(ngx_conf_t *cf);
 static char *ngx_http_vibelock_unstick_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_registry_directive(ngx_conf_t *cf,
@@ -90,6 +91,11 @@ static ngx_conf_enum_t  ngx_http_vibelock_log_levels[] = {
     { ngx_string("error"), NGX_LOG_ERR },
     { ngx_null_string, 0 }
 };
+
+
+/* of a location that vibelock_release or vibelock_unstick stands in */
+
+static ngx_http_vibelock_guard_conf_t  ngx_http_vibelock_unguarded;
 
 
 static ngx_command_t  ngx_http_vibelock_commands[] = {
@@ -243,8 +249,9 @@ static ngx_http_output_body_filter_pt    ngx_http_next_body_filter;
 static ngx_int_t
 ngx_http_vibelock_precontent_handler(ngx_http_request_t *r)
 {
-    ngx_int_t                      rc;
-    ngx_http_vibelock_loc_conf_t  *conf;
+    ngx_int_t                        rc;
+    ngx_http_vibelock_loc_conf_t    *conf;
+    ngx_http_vibelock_guard_conf_t  *guard;
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_vibelock_module);
 
@@ -254,7 +261,15 @@ ngx_http_vibelock_precontent_handler(ngx_http_request_t *r)
         return rc;
     }
 
-    return ngx_http_vibelock_guard(r, &conf->guard);
+    guard = &conf->guard;
+
+    /* what guards the server around it does not guard the way out */
+
+    if (conf->endpoint.zone || conf->unstick.zone) {
+        guard = &ngx_http_vibelock_unguarded;
+    }
+
+    return ngx_http_vibelock_guard(r, guard);
 }
 
 
@@ -531,20 +546,15 @@ ngx_http_vibelock_merge_endpoints(ngx_conf_t *cf,
         }
     }
 
-    if (conf->endpoint.zone || conf->unstick.zone) {
-
-        if (conf->guard.zone != NGX_CONF_UNSET_PTR && conf->guard.zone) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"vibelock\" cannot stand in one location "
-                               "with \"vibelock_release\" or "
-                               "\"vibelock_unstick\", which would wait for "
-                               "the lock they are to break");
-            return NGX_CONF_ERROR;
-        }
-
-        /* what guards the server around it does not guard the way out */
-
-        conf->guard.zone = NULL;
+    if ((conf->endpoint.zone || conf->unstick.zone)
+        && conf->guard.zone != NGX_CONF_UNSET_PTR
+        && conf->guard.zone)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock\" cannot stand in one location with "
+                           "\"vibelock_release\" or \"vibelock_unstick\", "
+                           "which would wait for the lock they are to break");
+        return NGX_CONF_ERROR;
     }
 
     if (conf->guard.zone == NGX_CONF_UNSET_PTR) {
@@ -567,11 +577,7 @@ ngx_http_vibelock_merge_endpoints(ngx_conf_t *cf,
     if (conf->endpoint.zone
         && clcf->handler != ngx_http_vibelock_release_handler)
     {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"vibelock_release\" answers its location itself "
-                           "and cannot stand beside \"proxy_pass\" or the "
-                           "like; give it a location of its own");
-        return NGX_CONF_ERROR;
+        return ngx_http_vibelock_release_beside(cf);
     }
 
     if (conf->unstick.zone == NULL) {
@@ -790,9 +796,26 @@ ngx_http_vibelock_release_directive(ngx_conf_t *cf, ngx_command_t *cmd,
     }
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (clcf->handler) {
+        return ngx_http_vibelock_release_beside(cf);
+    }
+
     clcf->handler = ngx_http_vibelock_release_handler;
 
     return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_vibelock_release_beside(ngx_conf_t *cf)
+{
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"vibelock_release\" answers its location itself and "
+                       "cannot stand beside \"proxy_pass\" or the like; give "
+                       "it a location of its own");
+
+    return NGX_CONF_ERROR;
 }
 
 
