@@ -14,12 +14,12 @@ MODULE=ngx_http_vibelock_module
 BUILD_PACKAGES=(gcc make libc6-dev nginx nginx-dev libjansson-dev libhiredis-dev
                 libssl-dev libpcre2-dev zlib1g-dev)
 RUN_PACKAGES=(nginx perl curl)
-TEST_PACKAGES=(perl curl redis-server nodejs clang procps faketime)
+TEST_PACKAGES=(perl curl "${VIBELOCK_REDIS:-redis-server}" nodejs clang procps faketime)
 
 PACKAGE_PACKAGES=(dpkg-dev debhelper lintian)
 
 # Of these only the program is wanted: installing must not start the service.
-SERVICES=(nginx redis-server)
+SERVICES=(nginx redis-server valkey-server)
 
 
 usage() {
@@ -42,6 +42,9 @@ usage: ./build.sh <command>
                               and an example upstream; Ctrl-C ends it
   test [--long] [--asan] [argument of prove]...
                               build, and run the tests in t/, or those named
+  test --matrix [release]...  run the tests, and try the package, on fresh
+                              systems of Debian: bookworm and trixie, or those
+                              named; as root
   package                     build a Debian package for the nginx of this
                               machine: build/libnginx-mod-http-vibelock_*.deb
   clean                       remove build/
@@ -52,6 +55,9 @@ environment:
   CC=<compiler>               builds with it, for example CC=clang
   NGINX_SRC=<directory>       nginx's own source, for --static; by default
                               that of the installed nginx is fetched
+  VIBELOCK_REDIS=<program>    the server that the tests use, redis-server or
+                              valkey-server
+  DEBIAN_MIRROR=<url>         of --matrix; by default the one of this machine
 END
 }
 
@@ -602,6 +608,12 @@ END
 run_tests() {
     local argument asan="" named="" arguments=()
 
+    if [ "${1:-}" = --matrix ]; then
+        shift
+        matrix "$@"
+        return
+    fi
+
     for argument in "$@"; do
         case $argument in
             --long) export VIBELOCK_LONG=1 ;;
@@ -642,6 +654,124 @@ sanitizer_settings() {
     export VIBELOCK_PRELOAD VIBELOCK_ASAN=1
     export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:disable_coredump=1
     export UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1
+}
+
+
+# Fresh systems of Debian: each is unpacked into a tree of its own, where the
+# tests run in a copy of this tree, and the package is built; then the package
+# is tried in a second tree, where nothing was installed before.
+
+matrix() {
+    local release failed=()
+
+    [ $# -gt 0 ] || set -- bookworm trixie
+
+    [ "$(id -u)" = 0 ] \
+        || die "test --matrix unpacks systems and enters them; run it as root"
+
+    need debootstrap debian-archive-keyring
+
+    unshare --mount --pid --fork true 2> /dev/null \
+        || die "test --matrix needs namespaces (unshare), and may not have them"
+
+    for release in "$@"; do
+        if ( matrix_release "$release" ); then
+            say "$release: all is well"
+        else
+            failed+=("$release")
+            say "$release: FAILED"
+        fi
+    done
+
+    [ ${#failed[@]} = 0 ] || die "failed on ${failed[*]}"
+}
+
+
+matrix_release() {
+    local release=$1 dir redis=redis-server
+
+    # Debian 13 is tried with Valkey.
+    [ "$release" != trixie ] || redis=valkey-server
+
+    dir=$(mktemp -d "${TMPDIR:-/tmp}/vibelock-$release.XXXXXX")
+
+    # Mounts are in a namespace of their own and gone with it: what is removed
+    # here is the tree and nothing else. A failure inside does not end this
+    # subshell by itself, since it stands in a condition.
+    # shellcheck disable=SC2064
+    trap "rm -rf '$dir'" EXIT
+    trap 'exit 1' HUP INT TERM
+
+    say "$release: unpacking, see build/matrix-$release.log"
+    mkdir -p build
+
+    unpack_release "$release" "$dir/work" > "build/matrix-$release.log" 2>&1 \
+        || { tail -n 5 "build/matrix-$release.log" >&2; return 1; }
+
+    cp -a "$dir/work" "$dir/fresh"
+    export_tree "$dir/work/root/vibelock"
+
+    inside "$dir/work" VIBELOCK_REDIS="$redis" VIBELOCK_LONG="${VIBELOCK_LONG:-}" \
+        /root/vibelock/build.sh test || return 1
+
+    inside "$dir/work" /root/vibelock/build.sh package || return 1
+
+    cp t/fresh.sh "$dir"/work/root/vibelock/build/libnginx-mod-http-vibelock_*.deb \
+        "$dir/fresh/root/" || return 1
+
+    inside "$dir/fresh" bash -c '/root/fresh.sh /root/*.deb' \
+        > "build/matrix-$release.log" 2>&1 \
+        || { tail -n 20 "build/matrix-$release.log" >&2; return 1; }
+}
+
+
+unpack_release() {
+    local release=$1 tree=$2
+
+    debootstrap --variant=minbase "$release" "$tree" "$(debian_mirror)" \
+        || return 1
+
+    # Nothing that is installed there may start a service.
+    printf '#!/bin/sh\nexit 101\n' > "$tree/usr/sbin/policy-rc.d"
+    chmod 755 "$tree/usr/sbin/policy-rc.d"
+
+    # It reaches the archive as this machine does.
+    cp -L /etc/resolv.conf "$tree/etc/resolv.conf"
+    apt-config dump --format '%F "%v";%n' Acquire::http::Proxy \
+        > "$tree/etc/apt/apt.conf.d/90vibelock"
+}
+
+
+# Where this machine has Debian itself from.
+
+debian_mirror() {
+    local mirror=${DEBIAN_MIRROR:-}
+
+    [ -n "$mirror" ] \
+        || mirror=$(apt-get indextargets --format '$(REPO_URI)' \
+                        'Created-By: Packages' 'Origin: Debian' \
+                        'Label: Debian' | head -n 1)
+
+    [ -n "$mirror" ] \
+        || die "no mirror of Debian in apt's lists: apt-get update, or name" \
+               "one with DEBIAN_MIRROR"
+
+    echo "$mirror"
+}
+
+
+# inside <tree> [NAME=value]... <command>...
+
+inside() {
+    # shellcheck disable=SC2016
+    unshare --mount --pid --fork --kill-child bash -e -c '
+        mount -t proc proc "$1/proc"
+        mount --rbind /dev "$1/dev"
+        cd "$1"
+        exec chroot . env -i "${@:2}"
+    ' inside "$1" HOME=/root LC_ALL=C.UTF-8 \
+        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+        "${@:2}" < /dev/null
 }
 
 

@@ -1,6 +1,6 @@
 package Vibelock::Redis;
 
-# A real redis-server of the test's own.
+# A real redis-server of the test's own; or $VIBELOCK_REDIS, as valkey-server.
 #
 #   my $redis = Vibelock::Redis->start;              # skips nothing: it dies if
 #                                                    # there is no redis-server
@@ -46,8 +46,9 @@ sub start {
     croak 'Redis runs already' if $self->{pid} && alive($self->{pid});
 
     my $dir = $self->{dir};
+    my $server = $ENV{VIBELOCK_REDIS} || 'redis-server';
 
-    $self->{pid} = spawn(['redis-server', "$dir/redis.conf"],
+    $self->{pid} = spawn([$server, "$dir/redis.conf"],
         stdout => "$dir/output.log",
         stderr => "$dir/output.log",
     );
