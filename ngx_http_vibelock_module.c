@@ -456,6 +456,7 @@ ngx_http_vibelock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     conf->endpoint.log_level = conf->guard.log_level;
     conf->unstick.log_level = conf->guard.log_level;
     conf->unstick.retry_after = conf->guard.retry_after;
+    conf->unstick.dry_run = conf->guard.dry_run;
 
     conf->status.log_level = conf->guard.log_level;
     conf->status.zones = &vmcf->zones;

@@ -15,6 +15,8 @@
 #include "ngx_http_vibelock_reply.h"
 
 
+static ngx_int_t ngx_http_vibelock_endpoint_invalid(ngx_http_request_t *r,
+    ngx_http_vibelock_endpoint_conf_t *conf);
 static ngx_int_t ngx_http_vibelock_endpoint_denied(ngx_http_request_t *r,
     ngx_http_vibelock_endpoint_conf_t *conf, ngx_http_vibelock_caller_e rc);
 static ngx_int_t ngx_http_vibelock_endpoint_answer(ngx_http_request_t *r,
@@ -52,10 +54,7 @@ ngx_http_vibelock_endpoint(ngx_http_request_t *r,
     }
 
     if (key == NGX_ABORT) {
-        ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_INVALID);
-        return ngx_http_vibelock_reply_error(r,
-                                             NGX_HTTP_VIBELOCK_REPLY_BAD_KEY,
-                                             0, NULL);
+        return ngx_http_vibelock_endpoint_invalid(r, conf);
     }
 
     if (key == NGX_DECLINED) {
@@ -80,6 +79,26 @@ ngx_http_vibelock_endpoint(ngx_http_request_t *r,
     }
 
     return ngx_http_vibelock_endpoint_answer(r, &release);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_endpoint_invalid(ngx_http_request_t *r,
+    ngx_http_vibelock_endpoint_conf_t *conf)
+{
+    ngx_http_vibelock_record_t  *record;
+
+    record = ngx_http_vibelock_record_get(r);
+    if (record == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    record->result = NGX_HTTP_VIBELOCK_INVALID;
+
+    ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_INVALID);
+
+    return ngx_http_vibelock_reply_error(r, NGX_HTTP_VIBELOCK_REPLY_BAD_KEY, 0,
+                                         NULL);
 }
 
 

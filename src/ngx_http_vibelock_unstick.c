@@ -19,6 +19,8 @@
 static ngx_int_t ngx_http_vibelock_unstick_check(ngx_http_request_t *r,
     ngx_http_vibelock_unstick_conf_t *conf,
     ngx_http_vibelock_record_t *record, ngx_http_vibelock_release_t *release);
+static ngx_uint_t ngx_http_vibelock_unstick_passes(ngx_http_request_t *r,
+    ngx_http_vibelock_unstick_conf_t *conf);
 static ngx_int_t ngx_http_vibelock_unstick_denied(ngx_http_request_t *r,
     ngx_http_vibelock_unstick_conf_t *conf,
     ngx_http_vibelock_record_t *record, ngx_http_vibelock_caller_e rc);
@@ -49,6 +51,11 @@ ngx_http_vibelock_unstick(ngx_http_request_t *r,
     }
 
     if (r->method != NGX_HTTP_POST) {
+
+        if (ngx_http_vibelock_unstick_passes(r, conf)) {
+            return NGX_DECLINED;
+        }
+
         return ngx_http_vibelock_unstick_answer(r,
                     ngx_http_vibelock_reply_error(r,
                                   NGX_HTTP_VIBELOCK_REPLY_NOT_ALLOWED_UNSTICK,
@@ -116,6 +123,15 @@ ngx_http_vibelock_unstick_check(ngx_http_request_t *r,
     }
 
     if (key == NGX_ABORT) {
+
+        if (ngx_http_vibelock_unstick_passes(r, conf)) {
+            record->result = NGX_HTTP_VIBELOCK_INVALID_DRY_RUN;
+
+            ngx_http_vibelock_zone_count(conf->zone,
+                                         NGX_HTTP_VIBELOCK_N_INVALID_DRY_RUN);
+            return NGX_DECLINED;
+        }
+
         record->result = NGX_HTTP_VIBELOCK_INVALID;
 
         ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_INVALID);
@@ -157,11 +173,34 @@ ngx_http_vibelock_unstick_check(ngx_http_request_t *r,
 }
 
 
+/*
+ * 1 in a dry run: what would be refused goes on, where there is something to
+ * go on to.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_unstick_passes(ngx_http_request_t *r,
+    ngx_http_vibelock_unstick_conf_t *conf)
+{
+    return conf->dry_run && r->content_handler;
+}
+
+
 static ngx_int_t
 ngx_http_vibelock_unstick_denied(ngx_http_request_t *r,
     ngx_http_vibelock_unstick_conf_t *conf,
     ngx_http_vibelock_record_t *record, ngx_http_vibelock_caller_e rc)
 {
+    if (rc != NGX_HTTP_VIBELOCK_CALLER_ERROR
+        && ngx_http_vibelock_unstick_passes(r, conf))
+    {
+        record->result = NGX_HTTP_VIBELOCK_DENIED_DRY_RUN;
+
+        ngx_http_vibelock_zone_count(conf->zone,
+                                     NGX_HTTP_VIBELOCK_N_DENIED_DRY_RUN);
+        return NGX_DECLINED;
+    }
+
     record->result = NGX_HTTP_VIBELOCK_DENIED;
 
     ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_DENIED);
@@ -175,6 +214,10 @@ ngx_http_vibelock_unstick_unsupported(ngx_http_request_t *r,
     ngx_http_vibelock_unstick_conf_t *conf, ngx_http_vibelock_lock_t *lock)
 {
     time_t  retry;
+
+    if (ngx_http_vibelock_unstick_passes(r, conf)) {
+        return NGX_DECLINED;
+    }
 
     retry = ngx_http_vibelock_reply_retry(conf->retry_after,
                                           lock ? lock->rest : 0);

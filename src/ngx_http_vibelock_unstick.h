@@ -22,6 +22,7 @@
 typedef struct {
     ngx_http_vibelock_zone_t         *zone;
     ngx_msec_t                        retry_after;
+    ngx_flag_t                        dry_run;
     ngx_uint_t                        log_level;
     ngx_http_vibelock_caller_conf_t  *caller;
 } ngx_http_vibelock_unstick_conf_t;
