@@ -150,6 +150,13 @@ ngx_http_vibelock_ending_body(ngx_http_request_t *r)
     if (u->buffering) {
         p = u->pipe;
 
+        if (p->upstream_error && !(rev && rev->error)) {
+
+            /* the connection is fine: it was ended before its length */
+
+            return 0;
+        }
+
         return p->upstream_done
                || (p->upstream_eof
                    && p->length == -1
