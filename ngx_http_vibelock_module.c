@@ -11,6 +11,7 @@
 #include <ngx_core.h>
 #include <ngx_http.h>
 
+#include "ngx_http_vibelock_bus.h"
 #include "ngx_http_vibelock_endpoint.h"
 #include "ngx_http_vibelock_guard.h"
 #include "ngx_http_vibelock_record.h"
@@ -25,6 +26,7 @@
 typedef struct {
     ngx_http_vibelock_zones_t           zones;
     ngx_http_vibelock_registry_t       *registry;
+    ngx_http_vibelock_bus_t            *bus;
 } ngx_http_vibelock_main_conf_t;
 
 
@@ -75,11 +77,14 @@ static char *ngx_http_vibelock_unstick_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_registry_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_redis_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_log_level_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_status_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 
+static ngx_int_t ngx_http_vibelock_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_vibelock_init_process(ngx_cycle_t *cycle);
 static void ngx_http_vibelock_exit_process(ngx_cycle_t *cycle);
 
@@ -172,6 +177,13 @@ static ngx_command_t  ngx_http_vibelock_commands[] = {
       0,
       NULL },
 
+    { ngx_string("vibelock_redis"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_vibelock_redis_directive,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("vibelock_owner"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
       ngx_http_set_complex_value_slot,
@@ -232,7 +244,7 @@ ngx_module_t  ngx_http_vibelock_module = {
     ngx_http_vibelock_commands,            /* module directives */
     NGX_HTTP_MODULE,                       /* module type */
     NULL,                                  /* init master */
-    NULL,                                  /* init module */
+    ngx_http_vibelock_init_module,         /* init module */
     ngx_http_vibelock_init_process,        /* init process */
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */
@@ -376,7 +388,16 @@ ngx_http_vibelock_init_main_conf(ngx_conf_t *cf, void *conf)
 {
     ngx_http_vibelock_main_conf_t *vmcf = conf;
 
-    return ngx_http_vibelock_zones_check(cf, &vmcf->zones);
+    if (ngx_http_vibelock_zones_check(cf, &vmcf->zones) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (vmcf->bus) {
+        return ngx_http_vibelock_bus_check(cf, vmcf->bus, &vmcf->zones,
+                                           vmcf->registry);
+    }
+
+    return NGX_CONF_OK;
 }
 
 
@@ -938,6 +959,32 @@ ngx_http_vibelock_log_level_directive(ngx_conf_t *cf, ngx_command_t *cmd,
 }
 
 
+static char *
+ngx_http_vibelock_redis_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_vibelock_main_conf_t *vmcf = conf;
+
+    return ngx_http_vibelock_bus_set(cf, &vmcf->bus);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_init_module(ngx_cycle_t *cycle)
+{
+    ngx_http_vibelock_main_conf_t  *conf;
+
+    conf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_vibelock_module);
+
+    if (conf == NULL || conf->bus == NULL) {
+        return NGX_OK;
+    }
+
+    return ngx_http_vibelock_bus_init(conf->bus, cycle);
+}
+
+
 static ngx_int_t
 ngx_http_vibelock_init_process(ngx_cycle_t *cycle)
 {
@@ -955,6 +1002,10 @@ ngx_http_vibelock_init_process(ngx_cycle_t *cycle)
     }
 
     ngx_http_vibelock_zones_start(&conf->zones, cycle);
+
+    if (conf->bus) {
+        ngx_http_vibelock_bus_start(conf->bus, cycle);
+    }
 
     if (conf->registry) {
         return ngx_http_vibelock_registry_start(conf->registry, cycle);
@@ -978,6 +1029,10 @@ ngx_http_vibelock_exit_process(ngx_cycle_t *cycle)
                                                ngx_http_vibelock_module);
     if (conf == NULL) {
         return;
+    }
+
+    if (conf->bus) {
+        ngx_http_vibelock_bus_stop(conf->bus);
     }
 
     ngx_http_vibelock_zones_stop(&conf->zones);

@@ -22,9 +22,9 @@
 #include <hiredis/hiredis.h>
 #include <hiredis/async.h>
 
+#include "ngx_http_vibelock_redis_url.h"
 
-#define NGX_HTTP_VIBELOCK_REDIS_ADDRS    16
-#define NGX_HTTP_VIBELOCK_REDIS_SECRET   512     /* bytes of a password */
+
 #define NGX_HTTP_VIBELOCK_REDIS_TEXT     128     /* of what Redis said */
 
 /* a sample of the Redis clock that took longer says too little, ms */
@@ -60,31 +60,6 @@ typedef enum {
 } ngx_http_vibelock_redis_e;
 
 
-typedef struct {
-    ngx_sockaddr_t                      sockaddr;
-    socklen_t                           socklen;
-} ngx_http_vibelock_redis_addr_t;
-
-
-typedef struct {
-    ngx_str_t                           url;       /* for people */
-    ngx_str_t                           host;      /* empty: a Unix socket */
-    ngx_str_t                           path;      /* with a final zero */
-    ngx_str_t                           user;
-    ngx_str_t                           password;
-    ngx_str_t                           db;        /* empty: 0 */
-    in_port_t                           port;
-    ngx_msec_t                          timeout;
-    ngx_msec_t                          keepalive;
-    ngx_uint_t                          named;     /* host is no address */
-    ngx_uint_t                          tls;
-    void                               *tls_ctx;
-
-    ngx_url_t                           parsed;
-    ngx_http_core_loc_conf_t           *clcf;      /* of http, with resolver */
-} ngx_http_vibelock_redis_conf_t;
-
-
 typedef struct ngx_http_vibelock_redis_s  ngx_http_vibelock_redis_t;
 
 /*
@@ -106,13 +81,15 @@ typedef void (*ngx_http_vibelock_redis_change_pt)(
 
 
 struct ngx_http_vibelock_redis_s {
-    ngx_http_vibelock_redis_conf_t     *conf;
+    ngx_http_vibelock_redis_url_t      *url;
     ngx_log_t                          *log;
     ngx_http_vibelock_redis_change_pt   ready;
     ngx_http_vibelock_redis_change_pt   lost;
     ngx_http_vibelock_redis_change_pt   leave;     /* nginx exits */
     void                               *data;      /* the caller's */
-    ngx_uint_t                          tests;     /* itself, by keepalive */
+    ngx_msec_t                          timeout;   /* of any command */
+    ngx_msec_t                          keepalive; /* between two tests */
+    ngx_uint_t                          tests;     /* whether it does them */
 
     /* the rest is redis.c's, to be read at most */
 
@@ -131,7 +108,6 @@ struct ngx_http_vibelock_redis_s {
     ngx_connection_t                   *connection;
     ngx_resolver_ctx_t                 *resolving;
     ngx_queue_t                         commands;  /* sent, no reply yet */
-    ngx_queue_t                         spare;
     ngx_event_t                         deadline;
     ngx_event_t                         retry;
     ngx_event_t                         test;
@@ -145,20 +121,7 @@ struct ngx_http_vibelock_redis_s {
 
 
 /*
- * Reads the URL, and the password from its file; NULL, or NGX_CONF_ERROR when
- * a message was logged.  resolve() is for when all is read: a resolver may
- * follow.
- */
-
-char *ngx_http_vibelock_redis_url(ngx_conf_t *cf,
-    ngx_http_vibelock_redis_conf_t *conf, ngx_str_t *url);
-char *ngx_http_vibelock_redis_password(ngx_conf_t *cf,
-    ngx_http_vibelock_redis_conf_t *conf, ngx_str_t *file);
-char *ngx_http_vibelock_redis_resolve(ngx_conf_t *cf,
-    ngx_http_vibelock_redis_conf_t *conf);
-
-/*
- * init() is for a structure of zeroes with conf, log, handlers and data set.
+ * init() is for a structure of zeroes with all above set.
  * open() begins to connect, and keeps at it until close(), which calls the
  * handlers of all commands that wait, but not lost().
  */

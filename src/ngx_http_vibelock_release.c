@@ -8,6 +8,7 @@
 #include <ngx_core.h>
 #include <ngx_http.h>
 
+#include "ngx_http_vibelock_bus.h"
 #include "ngx_http_vibelock_log.h"
 #include "ngx_http_vibelock_record.h"
 #include "ngx_http_vibelock_release.h"
@@ -27,6 +28,13 @@ ngx_http_vibelock_release(ngx_http_request_t *r,
 
     zone = release->zone;
     record = ngx_http_vibelock_record_get(r);
+
+    /* on other replicas the lock may be held when it is not here */
+
+    if (release->caller.owned) {
+        ngx_http_vibelock_bus_publish(zone, &release->key,
+                                      release->caller.owner);
+    }
 
     if (release->lock.handle.token == 0
         || ngx_http_vibelock_table_break(zone->table, &release->key,

@@ -10,6 +10,7 @@
 
 #include "ngx_http_vibelock_cells.h"
 #include "ngx_http_vibelock_log.h"
+#include "ngx_http_vibelock_queue.h"
 #include "ngx_http_vibelock_zone.h"
 
 
@@ -23,6 +24,9 @@
 #define NGX_HTTP_VIBELOCK_ZONE_STEPS   8
 
 #define NGX_HTTP_VIBELOCK_ZONE_MINUTE  60000     /* ms */
+
+/* the queue of the bus gets this part of a zone at most: one in */
+#define NGX_HTTP_VIBELOCK_ZONE_QUEUE   8
 
 
 /* in shared memory, beside the table */
@@ -39,6 +43,7 @@ static ngx_int_t ngx_http_vibelock_zone_size(ngx_conf_t *cf,
     ngx_str_t *parameter, ngx_str_t *name, ssize_t *size);
 static ngx_int_t ngx_http_vibelock_zone_init(ngx_shm_zone_t *shm_zone,
     void *data);
+static size_t ngx_http_vibelock_zone_bus_size(ngx_http_vibelock_zone_t *zone);
 static ngx_int_t ngx_http_vibelock_zone_resized(ngx_shm_zone_t *shm_zone);
 static ngx_int_t ngx_http_vibelock_zone_operations(
     ngx_http_vibelock_zone_t *zone, ngx_log_t *log);
@@ -420,7 +425,8 @@ ngx_http_vibelock_zone_init(ngx_shm_zone_t *shm_zone, void *data)
     shpool->log_nomem = 0;
 
     zone->table = ngx_http_vibelock_table_create(shpool,
-                                           sizeof(ngx_http_vibelock_shared_t));
+                                       sizeof(ngx_http_vibelock_shared_t)
+                                       + ngx_http_vibelock_zone_bus_size(zone));
 
     if (zone->table == NULL) {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
@@ -432,6 +438,31 @@ ngx_http_vibelock_zone_init(ngx_shm_zone_t *shm_zone, void *data)
     shpool->data = zone->table;
 
     return ngx_http_vibelock_zone_operations(zone, shm_zone->shm.log);
+}
+
+
+static size_t
+ngx_http_vibelock_zone_bus_size(ngx_http_vibelock_zone_t *zone)
+{
+    return NGX_HTTP_VIBELOCK_ZONE_STATE
+           + ngx_min(ngx_http_vibelock_queue_size(),
+                     zone->shm_zone->shm.size / NGX_HTTP_VIBELOCK_ZONE_QUEUE);
+}
+
+
+void *
+ngx_http_vibelock_zone_bus(ngx_http_vibelock_zone_t *zone, size_t *size)
+{
+    *size = ngx_http_vibelock_zone_bus_size(zone);
+
+    return ngx_http_vibelock_zone_shared(zone) + 1;
+}
+
+
+ngx_slab_pool_t *
+ngx_http_vibelock_zone_pool(ngx_http_vibelock_zone_t *zone)
+{
+    return (ngx_slab_pool_t *) zone->shm_zone->shm.addr;
 }
 
 

@@ -64,6 +64,7 @@ typedef struct {
     ngx_http_vibelock_table_t    *table;       /* NULL until it is mapped */
     ngx_event_t                   timer;       /* of the sweep */
     ngx_uint_t                    sweeping;    /* and not done yet */
+    void                         *bus;         /* the bus's, or NULL */
 } ngx_http_vibelock_zone_t;
 
 
@@ -119,6 +120,18 @@ char *ngx_http_vibelock_zones_check(ngx_conf_t *cf,
 void ngx_http_vibelock_zones_start(ngx_http_vibelock_zones_t *zones,
     ngx_cycle_t *cycle);
 void ngx_http_vibelock_zones_stop(ngx_http_vibelock_zones_t *zones);
+
+/*
+ * The memory that a zone has for the bus, "*size" bytes: zeroes when the zone
+ * was made.  ZONE_STATE bytes are for its state, the rest is for its queue.
+ * And the pool whose mutex guards it.
+ */
+
+#define NGX_HTTP_VIBELOCK_ZONE_STATE  1024
+
+void *ngx_http_vibelock_zone_bus(ngx_http_vibelock_zone_t *zone,
+    size_t *size);
+ngx_slab_pool_t *ngx_http_vibelock_zone_pool(ngx_http_vibelock_zone_t *zone);
 
 /*
  * The key of a request.  NGX_OK; NGX_DECLINED: it is empty; NGX_ABORT: over

@@ -1,0 +1,542 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * The bus's directive, its life in a worker, and its state.
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include <jansson.h>
+
+#include "ngx_http_vibelock_bus_inner.h"
+#include "ngx_http_vibelock_hash.h"
+
+
+#define NGX_HTTP_VIBELOCK_BUS_PREFIX     "vibelock:"
+#define NGX_HTTP_VIBELOCK_BUS_TIMEOUT    250      /* ms */
+#define NGX_HTTP_VIBELOCK_BUS_KEEPALIVE  15000    /* ms */
+
+/* bytes, at most: an entry has room for much more */
+#define NGX_HTTP_VIBELOCK_BUS_REPLICA    64
+#define NGX_HTTP_VIBELOCK_BUS_TEXT       128
+
+
+static char *ngx_http_vibelock_bus_parameter(ngx_conf_t *cf,
+    ngx_http_vibelock_bus_t *bus, ngx_str_t *value);
+static char *ngx_http_vibelock_bus_time(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_str_t *time, ngx_msec_t *msec);
+static char *ngx_http_vibelock_bus_text(ngx_conf_t *cf, ngx_str_t *value,
+    ngx_str_t *text, size_t max);
+static char *ngx_http_vibelock_bus_replica(ngx_conf_t *cf,
+    ngx_http_vibelock_bus_t *bus);
+static char *ngx_http_vibelock_bus_zone(ngx_conf_t *cf,
+    ngx_http_vibelock_bus_t *bus, ngx_http_vibelock_bus_zone_t *bz);
+static void ngx_http_vibelock_bus_tick(ngx_event_t *ev);
+static void ngx_http_vibelock_bus_news(ngx_http_vibelock_bus_zone_t *bz,
+    ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_bus_drops(ngx_http_vibelock_bus_zone_t *bz);
+
+
+/* what a zone has for it has to be enough */
+
+typedef char  ngx_http_vibelock_bus_fits_t
+    [sizeof(ngx_http_vibelock_bus_share_t) <= NGX_HTTP_VIBELOCK_ZONE_STATE
+     ? 1 : -1];
+
+
+char *
+ngx_http_vibelock_bus_set(ngx_conf_t *cf, ngx_http_vibelock_bus_t **busp)
+{
+    ngx_str_t                *value;
+    ngx_uint_t                i;
+    ngx_http_vibelock_bus_t  *bus;
+
+    if (*busp) {
+        return "is duplicate";
+    }
+
+    bus = ngx_pcalloc(cf->pool, sizeof(ngx_http_vibelock_bus_t));
+    if (bus == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    *busp = bus;
+
+    ngx_str_set(&bus->prefix, NGX_HTTP_VIBELOCK_BUS_PREFIX);
+    bus->timeout = NGX_HTTP_VIBELOCK_BUS_TIMEOUT;
+    bus->keepalive = NGX_HTTP_VIBELOCK_BUS_KEEPALIVE;
+
+    value = cf->args->elts;
+
+    if (ngx_http_vibelock_redis_url(cf, &bus->url, &value[1]) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 2; i < cf->args->nelts; i++) {
+        if (ngx_http_vibelock_bus_parameter(cf, bus, &value[i])
+            != NGX_CONF_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    if (bus->url.user.len && bus->url.password.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock_redis\" names the user \"%V\", and "
+                           "needs the password: \"password_file=<file>\"",
+                           &bus->url.user);
+        return NGX_CONF_ERROR;
+    }
+
+    /* before there are threads that could come to it at the same time */
+
+    json_object_seed(0);
+
+    return ngx_http_vibelock_bus_replica(cf, bus);
+}
+
+
+static char *
+ngx_http_vibelock_bus_parameter(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
+    ngx_str_t *value)
+{
+    u_char     *p;
+    ngx_str_t   name, text;
+
+    p = (u_char *) ngx_strchr(value->data, '=');
+
+    if (p) {
+        name.data = value->data;
+        name.len = p + 1 - name.data;
+
+        text.data = p + 1;
+        text.len = value->data + value->len - text.data;
+
+        if (ngx_strncmp(name.data, "prefix=", name.len) == 0) {
+            bus->prefix = text;
+            return ngx_http_vibelock_bus_text(cf, value, &text,
+                                              NGX_HTTP_VIBELOCK_BUS_TEXT);
+        }
+
+        if (ngx_strncmp(name.data, "replica=", name.len) == 0) {
+            bus->replica = text;
+            return ngx_http_vibelock_bus_text(cf, value, &text,
+                                              NGX_HTTP_VIBELOCK_BUS_REPLICA);
+        }
+
+        if (ngx_strncmp(name.data, "password_file=", name.len) == 0
+            && text.len)
+        {
+            return ngx_http_vibelock_redis_url_password(cf, &bus->url, &text);
+        }
+
+        if (ngx_strncmp(name.data, "timeout=", name.len) == 0) {
+            return ngx_http_vibelock_bus_time(cf, value, &text, &bus->timeout);
+        }
+
+        if (ngx_strncmp(name.data, "keepalive=", name.len) == 0) {
+            return ngx_http_vibelock_bus_time(cf, value, &text,
+                                              &bus->keepalive);
+        }
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "invalid parameter \"%V\" in \"vibelock_redis\", it "
+                       "takes \"prefix=<text>\", \"password_file=<file>\", "
+                       "\"replica=<name>\", \"timeout=<time>\" and "
+                       "\"keepalive=<time>\"", value);
+
+    return NGX_CONF_ERROR;
+}
+
+
+static char *
+ngx_http_vibelock_bus_time(ngx_conf_t *cf, ngx_str_t *value, ngx_str_t *time,
+    ngx_msec_t *msec)
+{
+    ngx_int_t  n;
+
+    n = ngx_parse_time(time, 0);
+
+    if (n == NGX_ERROR || n == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid parameter \"%V\" in \"vibelock_redis\", "
+                           "it must be a time above 0, as in "
+                           "\"timeout=250ms\"", value);
+        return NGX_CONF_ERROR;
+    }
+
+    *msec = n;
+
+    return NGX_CONF_OK;
+}
+
+
+/* no control characters: it stands in logs, in names of keys, and in JSON */
+
+static char *
+ngx_http_vibelock_bus_text(ngx_conf_t *cf, ngx_str_t *value, ngx_str_t *text,
+    size_t max)
+{
+    size_t  i;
+
+    for (i = 0; i < text->len; i++) {
+        if (text->data[i] < 0x21 || text->data[i] > 0x7e) {
+            break;
+        }
+    }
+
+    if (text->len == 0 || text->len > max || i < text->len) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid parameter \"%V\" in \"vibelock_redis\", "
+                           "it must be 1 to %uz visible ASCII characters",
+                           value, max);
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_vibelock_bus_replica(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus)
+{
+    if (bus->replica.len) {
+        return NGX_CONF_OK;
+    }
+
+    bus->replica = cf->cycle->hostname;
+    bus->replica.len = ngx_min(bus->replica.len,
+                               NGX_HTTP_VIBELOCK_BUS_REPLICA);
+
+    return ngx_http_vibelock_bus_text(cf, &bus->replica, &bus->replica,
+                                      NGX_HTTP_VIBELOCK_BUS_REPLICA);
+}
+
+
+char *
+ngx_http_vibelock_bus_check(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
+    ngx_http_vibelock_zones_t *zones, ngx_http_vibelock_registry_t *registry)
+{
+    size_t                      n;
+    ngx_uint_t                  i;
+    ngx_http_vibelock_zone_t  **zone;
+
+    bus->registry = registry;
+    bus->nzones = zones->list.nelts;
+
+    /* XREAD COUNT n BLOCK n STREAMS, and two for each */
+
+    n = 6 + 2 * bus->nzones;
+
+    bus->zones = ngx_pcalloc(cf->pool, bus->nzones
+                                       * sizeof(ngx_http_vibelock_bus_zone_t));
+    bus->argv = ngx_palloc(cf->pool, n * sizeof(char *));
+    bus->argvlen = ngx_palloc(cf->pool, n * sizeof(size_t));
+    bus->ids = ngx_palloc(cf->pool, bus->nzones * 2 * NGX_INT64_LEN);
+
+    if (bus->zones == NULL || bus->argv == NULL || bus->argvlen == NULL
+        || bus->ids == NULL)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    zone = zones->list.elts;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bus->zones[i].zone = zone[i];
+
+        if (ngx_http_vibelock_bus_zone(cf, bus, &bus->zones[i])
+            != NGX_CONF_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return ngx_http_vibelock_redis_url_resolve(cf, &bus->url);
+}
+
+
+static char *
+ngx_http_vibelock_bus_zone(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
+    ngx_http_vibelock_bus_zone_t *bz)
+{
+    u_char     *p;
+    ngx_str_t  *name;
+
+    name = &bz->zone->name;
+
+    bz->bus = bus;
+    bz->zone->bus = bz;
+
+    bz->stream.len = bus->prefix.len + name->len + sizeof(":releases") - 1;
+    bz->stream.data = ngx_pnalloc(cf->pool, bz->stream.len);
+
+    /* the unique part follows when the zone is there */
+
+    bz->from.len = bus->replica.len + 1 + NGX_HTTP_VIBELOCK_BUS_UNIQUE;
+    bz->from.data = ngx_pnalloc(cf->pool, bz->from.len);
+
+    if (bz->stream.data == NULL || bz->from.data == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    p = ngx_cpymem(bz->stream.data, bus->prefix.data, bus->prefix.len);
+    p = ngx_cpymem(p, name->data, name->len);
+    ngx_memcpy(p, ":releases", sizeof(":releases") - 1);
+
+    p = ngx_cpymem(bz->from.data, bus->replica.data, bus->replica.len);
+    *p = '-';
+
+    return NGX_CONF_OK;
+}
+
+
+ngx_int_t
+ngx_http_vibelock_bus_init(ngx_http_vibelock_bus_t *bus, ngx_cycle_t *cycle)
+{
+    size_t                         size;
+    u_char                        *p;
+    ngx_uint_t                     i;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        p = ngx_http_vibelock_zone_bus(bz->zone, &size);
+
+        bz->share = (ngx_http_vibelock_bus_share_t *) p;
+        bz->queue = (ngx_http_vibelock_queue_t *)
+                        (p + NGX_HTTP_VIBELOCK_ZONE_STATE);
+        bz->pool = ngx_http_vibelock_zone_pool(bz->zone);
+
+        if (bz->share->made == 0) {
+            ngx_http_vibelock_queue_init(bz->queue,
+                                         size - NGX_HTTP_VIBELOCK_ZONE_STATE);
+            ngx_http_vibelock_bus_share_init(bz->share);
+        }
+
+        ngx_memcpy(bz->from.data + bus->replica.len + 1, bz->share->unique,
+                   NGX_HTTP_VIBELOCK_BUS_UNIQUE);
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_vibelock_bus_start(ngx_http_vibelock_bus_t *bus, ngx_cycle_t *cycle)
+{
+    uint64_t  seed[2];
+
+    if (bus->nzones == 0) {
+        return;
+    }
+
+    ngx_http_vibelock_hash_seed(seed);
+
+    bus->nonce = seed[0];
+    bus->log = cycle->log;
+
+    bus->tick.handler = ngx_http_vibelock_bus_tick;
+    bus->tick.data = bus;
+    bus->tick.log = cycle->log;
+    bus->tick.cancelable = 1;
+
+    ngx_http_vibelock_bus_publish_start(bus);
+    ngx_http_vibelock_bus_read_start(bus);
+
+    ngx_add_timer(&bus->tick, 1);
+}
+
+
+void
+ngx_http_vibelock_bus_stop(ngx_http_vibelock_bus_t *bus)
+{
+    if (bus->tick.timer_set) {
+        ngx_del_timer(&bus->tick);
+    }
+
+    if (bus->log) {
+        ngx_http_vibelock_bus_read_stop(bus);
+        ngx_http_vibelock_bus_publish_stop(bus);
+    }
+}
+
+
+static void
+ngx_http_vibelock_bus_tick(ngx_event_t *ev)
+{
+    ngx_uint_t                i;
+    ngx_http_vibelock_bus_t  *bus;
+
+    bus = ev->data;
+
+    ngx_http_vibelock_bus_read_tick(bus);
+    ngx_http_vibelock_bus_publish_turn(bus);
+
+    for (i = 0; i < bus->nzones; i++) {
+        ngx_http_vibelock_bus_drops(&bus->zones[i]);
+        ngx_http_vibelock_bus_news(&bus->zones[i], NULL);
+    }
+
+    ngx_add_timer(ev, NGX_HTTP_VIBELOCK_BUS_TICK);
+}
+
+
+void
+ngx_http_vibelock_bus_note(ngx_http_vibelock_bus_zone_t *bz,
+    ngx_http_vibelock_bus_side_e side, ngx_http_vibelock_redis_t *redis,
+    ngx_http_vibelock_redis_e why, ngx_err_t err)
+{
+    ngx_http_vibelock_bus_share_set(bz->share, side, why, err);
+    ngx_http_vibelock_bus_news(bz, redis);
+}
+
+
+void
+ngx_http_vibelock_bus_lost(ngx_http_vibelock_bus_t *bus,
+    ngx_http_vibelock_bus_side_e side, ngx_http_vibelock_redis_t *redis)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < bus->nzones; i++) {
+        if (side == NGX_HTTP_VIBELOCK_BUS_READS && !bus->zones[i].leased) {
+            continue;
+        }
+
+        ngx_http_vibelock_bus_note(&bus->zones[i], side, redis, redis->why,
+                                   redis->err);
+    }
+}
+
+
+/*
+ * "redis" may have the words of Redis for what went wrong; NULL: they are
+ * not known.
+ */
+
+static void
+ngx_http_vibelock_bus_news(ngx_http_vibelock_bus_zone_t *bz,
+    ngx_http_vibelock_redis_t *redis)
+{
+    ngx_int_t                      rc;
+    ngx_err_t                      err;
+    ngx_str_t                      said;
+    ngx_http_vibelock_redis_e      why;
+    ngx_http_vibelock_bus_side_e   side;
+
+    rc = ngx_http_vibelock_bus_share_news(bz->share, &side);
+
+    if (rc == NGX_OK) {
+        ngx_log_error(NGX_LOG_NOTICE, bz->bus->log, 0,
+                      "vibelock: the bus of zone \"%V\" works again",
+                      &bz->zone->name);
+        return;
+    }
+
+    if (rc == NGX_DONE) {
+        return;
+    }
+
+    why = ngx_http_vibelock_bus_share_why(bz->share, side, &err);
+
+    ngx_str_null(&said);
+
+    if (redis && why >= NGX_HTTP_VIBELOCK_REDIS_LOADING) {
+        said.data = redis->text;
+        said.len = redis->text_len;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, bz->bus->log, err,
+                  "vibelock: the bus of zone \"%V\" is away, it cannot %s: "
+                  "%V, \"%V\"%s%V%s", &bz->zone->name,
+                  side == NGX_HTTP_VIBELOCK_BUS_READS ? "read" : "publish",
+                  ngx_http_vibelock_redis_why(why), &bz->bus->url.text,
+                  said.len ? " (" : "", &said, said.len ? ")" : "");
+}
+
+
+static void
+ngx_http_vibelock_bus_drops(ngx_http_vibelock_bus_zone_t *bz)
+{
+    ngx_http_vibelock_queue_usage_t  usage;
+
+    ngx_http_vibelock_queue_usage(bz->queue, &usage);
+
+    if (usage.dropped == bz->share->dropped
+        || !ngx_http_vibelock_bus_share_once(bz->share,
+                                          NGX_HTTP_VIBELOCK_BUS_ONCE_DROPPED))
+    {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, bz->bus->log, 0,
+                  "vibelock: %ui releases of zone \"%V\" were dropped: they "
+                  "waited for Redis for over a minute, or there were more "
+                  "than the queue holds", usage.dropped - bz->share->dropped,
+                  &bz->zone->name);
+
+    bz->share->dropped = usage.dropped;
+}
+
+
+ngx_int_t
+ngx_http_vibelock_bus_state(ngx_http_vibelock_zone_t *zone,
+    ngx_http_vibelock_bus_state_t *state)
+{
+    ngx_err_t                         err;
+    ngx_uint_t                        i;
+    ngx_atomic_t                     *counters;
+    ngx_http_vibelock_bus_zone_t     *bz;
+    ngx_http_vibelock_bus_share_t    *share;
+    ngx_http_vibelock_queue_usage_t   usage;
+
+    bz = zone->bus;
+
+    if (bz == NULL) {
+        return NGX_DECLINED;
+    }
+
+    share = bz->share;
+    counters = share->counters;
+
+    state->url = bz->bus->url.text;
+    state->stream = bz->stream;
+
+    state->reading = ngx_http_vibelock_bus_share_why(share,
+                                  NGX_HTTP_VIBELOCK_BUS_READS, &state->err);
+    state->publishing = ngx_http_vibelock_bus_share_why(share,
+                                  NGX_HTTP_VIBELOCK_BUS_PUBLISHES, &err);
+
+    if (state->err == 0) {
+        state->err = err;
+    }
+
+    ngx_http_vibelock_queue_usage(bz->queue, &usage);
+
+    state->published = usage.published;
+    state->merged = usage.merged;
+    state->queued = usage.queued;
+    state->dropped = usage.dropped;
+
+    state->reconnects = counters[NGX_HTTP_VIBELOCK_BUS_N_RECONNECTS];
+    state->received = counters[NGX_HTTP_VIBELOCK_BUS_N_RECEIVED];
+    state->applied = counters[NGX_HTTP_VIBELOCK_BUS_N_APPLIED];
+    state->rewinds = counters[NGX_HTTP_VIBELOCK_BUS_N_REWINDS];
+
+    for (i = 0; i < NGX_HTTP_VIBELOCK_BUS_SKIPS; i++) {
+        state->skipped[i] = counters[NGX_HTTP_VIBELOCK_BUS_N_SKIPPED + i];
+    }
+
+    state->reader = (share->until > ngx_current_msec) ? share->pid : 0;
+    state->lag = share->lag;
+    state->last_ms = share->last.ms;
+    state->last_seq = share->last.seq;
+
+    return NGX_OK;
+}

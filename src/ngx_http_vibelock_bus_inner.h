@@ -1,0 +1,115 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * What the parts of the bus know of each other, and nobody else does.
+ */
+
+
+#ifndef _NGX_HTTP_VIBELOCK_BUS_INNER_H_INCLUDED_
+#define _NGX_HTTP_VIBELOCK_BUS_INNER_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include "ngx_http_vibelock_bus.h"
+#include "ngx_http_vibelock_bus_share.h"
+#include "ngx_http_vibelock_queue.h"
+
+
+/* every so often a worker looks after what is shared, ms */
+#define NGX_HTTP_VIBELOCK_BUS_TICK   250
+
+
+/* a zone, to the bus */
+
+typedef struct {
+    ngx_http_vibelock_bus_t         *bus;
+    ngx_http_vibelock_zone_t        *zone;
+    ngx_str_t                        stream;
+    ngx_str_t                        from;       /* in entries of ours */
+    ngx_http_vibelock_bus_share_t   *share;
+    ngx_http_vibelock_queue_t       *queue;
+    ngx_slab_pool_t                 *pool;
+
+    ngx_msec_t                       pause;      /* publishing, until then */
+
+    unsigned                         leased:1;   /* this worker reads it */
+    unsigned                         readable:1; /* its stream is one */
+    unsigned                         asked:1;    /* what comes is of it too */
+} ngx_http_vibelock_bus_zone_t;
+
+
+struct ngx_http_vibelock_bus_s {
+    ngx_http_vibelock_redis_url_t    url;
+    ngx_str_t                        prefix;
+    ngx_str_t                        replica;
+    ngx_msec_t                       timeout;
+    ngx_msec_t                       keepalive;
+    ngx_http_vibelock_registry_t    *registry;   /* or NULL */
+
+    ngx_http_vibelock_bus_zone_t    *zones;
+    ngx_uint_t                       nzones;
+
+    /* a worker's own */
+
+    uint64_t                         nonce;
+    ngx_log_t                       *log;
+    ngx_event_t                      tick;
+
+    ngx_http_vibelock_redis_t        publisher;
+    ngx_event_t                      repeat;     /* the end of a rest */
+    ngx_uint_t                       flight;     /* sent, no reply yet */
+
+    ngx_http_vibelock_redis_t        reader;
+    ngx_event_t                      again;      /* reading, after a pause */
+    ngx_msec_t                       checked;    /* the streams, when */
+    ngx_uint_t                       checks;     /* of them to come back */
+    ngx_uint_t                       changed;    /* the zones to read */
+    const char                     **argv;       /* of XREAD */
+    size_t                          *argvlen;
+    u_char                          *ids;
+};
+
+
+/*
+ * bus.c: the state of one side of a zone's bus, or of all zones' by the
+ * connection; it is logged when it is news.
+ */
+
+void ngx_http_vibelock_bus_note(ngx_http_vibelock_bus_zone_t *bz,
+    ngx_http_vibelock_bus_side_e side, ngx_http_vibelock_redis_t *redis,
+    ngx_http_vibelock_redis_e why, ngx_err_t err);
+void ngx_http_vibelock_bus_lost(ngx_http_vibelock_bus_t *bus,
+    ngx_http_vibelock_bus_side_e side, ngx_http_vibelock_redis_t *redis);
+
+/*
+ * bus_publish.c: sends what waits, as far as it can now; and turns all queues
+ * first.
+ */
+
+void ngx_http_vibelock_bus_publish_start(ngx_http_vibelock_bus_t *bus);
+void ngx_http_vibelock_bus_publish_stop(ngx_http_vibelock_bus_t *bus);
+void ngx_http_vibelock_bus_publish_turn(ngx_http_vibelock_bus_t *bus);
+
+/*
+ * bus_read.c: reads the zones that this worker has the leases of.
+ */
+
+void ngx_http_vibelock_bus_read_start(ngx_http_vibelock_bus_t *bus);
+void ngx_http_vibelock_bus_read_stop(ngx_http_vibelock_bus_t *bus);
+void ngx_http_vibelock_bus_read_tick(ngx_http_vibelock_bus_t *bus);
+
+/*
+ * bus_apply.c: what an entry of that id says is done, or not.
+ */
+
+void ngx_http_vibelock_bus_apply(ngx_http_vibelock_bus_zone_t *bz,
+    ngx_http_vibelock_bus_id_t *id, u_char *data, size_t len);
+void ngx_http_vibelock_bus_apply_skip(ngx_http_vibelock_bus_zone_t *bz,
+    ngx_http_vibelock_bus_id_t *id, ngx_http_vibelock_bus_skip_e why);
+
+
+#endif /* _NGX_HTTP_VIBELOCK_BUS_INNER_H_INCLUDED_ */

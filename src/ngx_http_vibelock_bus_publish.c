@@ -1,0 +1,385 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * Publishing: a release goes into the zone's queue, and from there to Redis,
+ * through whichever worker is connected.
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include "ngx_http_vibelock_bus_inner.h"
+#include "ngx_http_vibelock_entry.h"
+
+
+/* entries that a worker may have on their way */
+#define NGX_HTTP_VIBELOCK_BUS_FLIGHT  128
+
+/* a worker that says nothing for so long after a reply's time is dead, ms */
+#define NGX_HTTP_VIBELOCK_BUS_SILENT  1000
+
+/* after an error that is this stream's own, ms */
+#define NGX_HTTP_VIBELOCK_BUS_PAUSE   250
+
+
+static void ngx_http_vibelock_bus_publish_ready(
+    ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_bus_publish_lost(
+    ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_bus_publish_leave(
+    ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_bus_publish_repeat(ngx_event_t *ev);
+static void ngx_http_vibelock_bus_publish_pump(ngx_http_vibelock_bus_t *bus);
+static ngx_int_t ngx_http_vibelock_bus_publish_send(
+    ngx_http_vibelock_bus_zone_t *bz, ngx_http_vibelock_queued_t *item);
+static void ngx_http_vibelock_bus_publish_reply(
+    ngx_http_vibelock_redis_t *redis, redisReply *reply, void *data,
+    uint64_t id);
+static void ngx_http_vibelock_bus_publish_error(
+    ngx_http_vibelock_bus_zone_t *bz, ngx_http_vibelock_redis_t *redis,
+    redisReply *reply);
+
+
+/* how a release that was taken from the queue goes through a reply's "id" */
+
+#define ngx_http_vibelock_bus_publish_id(item)                                \
+    ((uint64_t) (item)->serial << 32 | (item)->cell)
+
+#define ngx_http_vibelock_bus_publish_cell(id)    ((uint32_t) (id))
+#define ngx_http_vibelock_bus_publish_serial(id)  ((uint32_t) ((id) >> 32))
+
+
+void
+ngx_http_vibelock_bus_publish_start(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_http_vibelock_redis_t  *redis;
+
+    bus->repeat.handler = ngx_http_vibelock_bus_publish_repeat;
+    bus->repeat.data = bus;
+    bus->repeat.log = bus->log;
+    bus->repeat.cancelable = 1;
+
+    redis = &bus->publisher;
+
+    redis->url = &bus->url;
+    redis->log = bus->log;
+    redis->ready = ngx_http_vibelock_bus_publish_ready;
+    redis->lost = ngx_http_vibelock_bus_publish_lost;
+    redis->leave = ngx_http_vibelock_bus_publish_leave;
+    redis->data = bus;
+    redis->timeout = bus->timeout;
+    redis->keepalive = bus->keepalive;
+    redis->tests = 1;
+
+    ngx_http_vibelock_redis_init(redis);
+    ngx_http_vibelock_redis_open(redis);
+}
+
+
+/*
+ * What was sent and not answered waits again, for the workers that are left.
+ */
+
+void
+ngx_http_vibelock_bus_publish_stop(ngx_http_vibelock_bus_t *bus)
+{
+    if (bus->repeat.timer_set) {
+        ngx_del_timer(&bus->repeat);
+    }
+
+    ngx_http_vibelock_bus_publish_pump(bus);
+
+    ngx_http_vibelock_redis_flush(&bus->publisher);
+    ngx_http_vibelock_redis_close(&bus->publisher);
+}
+
+
+void
+ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
+    u_char *owner)
+{
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    bz = zone->bus;
+
+    if (bz == NULL) {
+        return;
+    }
+
+    switch (ngx_http_vibelock_queue_put(bz->queue, bz->pool, key, owner)) {
+
+    case NGX_OK:
+        ngx_http_vibelock_bus_publish_pump(bz->bus);
+        break;
+
+    case NGX_AGAIN:
+        ngx_http_vibelock_bus_publish_turn(bz->bus);
+        break;
+
+    default: /* NGX_BUSY: the tick sends it; NGX_DECLINED: it is counted */
+        break;
+    }
+}
+
+
+void
+ngx_http_vibelock_bus_publish_turn(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_int_t                      rc;
+    ngx_uint_t                     i;
+    ngx_msec_t                     next, soonest;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    soonest = 0;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        rc = ngx_http_vibelock_queue_turn(bz->queue, bz->pool, &next);
+
+        if (rc == NGX_AGAIN) {
+            next = 1;
+        }
+
+        if (next && (soonest == 0 || next < soonest)) {
+            soonest = next;
+        }
+    }
+
+    if (bus->repeat.timer_set) {
+        ngx_del_timer(&bus->repeat);
+    }
+
+    if (soonest) {
+        ngx_add_timer(&bus->repeat, soonest);
+    }
+
+    ngx_http_vibelock_bus_publish_pump(bus);
+}
+
+
+static void
+ngx_http_vibelock_bus_publish_repeat(ngx_event_t *ev)
+{
+    ngx_http_vibelock_bus_publish_turn(ev->data);
+}
+
+
+/*
+ * Whether Redis lets us write is not known before it was tried: an error of
+ * an entry stands until another was taken, or nothing is there to be sent.
+ */
+
+static void
+ngx_http_vibelock_bus_publish_ready(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_err_t                      err;
+    ngx_uint_t                     i;
+    ngx_http_vibelock_bus_t       *bus;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    bus = redis->data;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+        bz->pause = 0;
+
+        if (redis->connects > 1) {
+            ngx_http_vibelock_bus_share_count(bz->share,
+                                           NGX_HTTP_VIBELOCK_BUS_N_RECONNECTS);
+        }
+
+        if (ngx_http_vibelock_bus_share_why(bz->share,
+                                        NGX_HTTP_VIBELOCK_BUS_PUBLISHES, &err)
+            < NGX_HTTP_VIBELOCK_REDIS_LOADING
+            || !ngx_http_vibelock_queue_waits(bz->queue))
+        {
+            ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_PUBLISHES,
+                                       redis, NGX_HTTP_VIBELOCK_REDIS_WORKS,
+                                       0);
+        }
+    }
+
+    ngx_http_vibelock_bus_publish_pump(bus);
+}
+
+
+static void
+ngx_http_vibelock_bus_publish_lost(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_http_vibelock_bus_lost(redis->data, NGX_HTTP_VIBELOCK_BUS_PUBLISHES,
+                               redis);
+}
+
+
+/*
+ * The worker exits when its last request ends, which may still have something
+ * to publish.  The connection does not keep it.
+ */
+
+static void
+ngx_http_vibelock_bus_publish_leave(ngx_http_vibelock_redis_t *redis)
+{
+}
+
+
+static void
+ngx_http_vibelock_bus_publish_pump(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_uint_t                     i;
+    ngx_http_vibelock_queued_t     item;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        if (bz->pause && bz->pause > ngx_current_msec) {
+            continue;
+        }
+
+        while (bus->publisher.connected
+               && bus->flight < NGX_HTTP_VIBELOCK_BUS_FLIGHT
+               && ngx_http_vibelock_queue_waits(bz->queue)
+               && ngx_http_vibelock_queue_take(bz->queue, bz->pool,
+                                               bus->timeout
+                                               + NGX_HTTP_VIBELOCK_BUS_SILENT,
+                                               &item)
+                  == NGX_OK)
+        {
+            if (ngx_http_vibelock_bus_publish_send(bz, &item) != NGX_OK) {
+
+                /* no memory: the tick tries again */
+
+                ngx_http_vibelock_queue_back(bz->queue, bz->pool, item.cell,
+                                             item.serial);
+                return;
+            }
+
+            bus->flight++;
+        }
+    }
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_bus_publish_send(ngx_http_vibelock_bus_zone_t *bz,
+    ngx_http_vibelock_queued_t *item)
+{
+    u_char                      json[NGX_HTTP_VIBELOCK_ENTRY_MAX];
+    size_t                      argvlen[8];
+    const char                 *argv[8];
+    ngx_http_vibelock_redis_t  *redis;
+    ngx_http_vibelock_entry_t   entry;
+
+    redis = &bz->bus->publisher;
+
+    entry.key_len = item->key_len;
+    ngx_memcpy(entry.key, item->key, item->key_len);
+
+    entry.from_len = bz->from.len;
+    ngx_memcpy(entry.from, bz->from.data, bz->from.len);
+
+    ngx_memcpy(entry.owner, item->owner, NGX_HTTP_VIBELOCK_QUEUE_OWNER);
+
+    entry.at = (uint64_t) ((int64_t) item->at + redis->offset);
+
+    argv[0] = "XADD";
+    argvlen[0] = sizeof("XADD") - 1;
+    argv[1] = (char *) bz->stream.data;
+    argvlen[1] = bz->stream.len;
+    argv[2] = "MAXLEN";
+    argvlen[2] = sizeof("MAXLEN") - 1;
+    argv[3] = "~";
+    argvlen[3] = sizeof("~") - 1;
+    argv[4] = "10000";
+    argvlen[4] = sizeof("10000") - 1;
+    argv[5] = "*";
+    argvlen[5] = sizeof("*") - 1;
+    argv[6] = "release";
+    argvlen[6] = sizeof("release") - 1;
+
+    argvlen[7] = ngx_http_vibelock_entry_encode(&entry, json);
+    argv[7] = (char *) json;
+
+    if (argvlen[7] == 0) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_vibelock_redis_command(redis, 8, argv, argvlen, 0,
+                                        ngx_http_vibelock_bus_publish_reply,
+                                        bz,
+                                        ngx_http_vibelock_bus_publish_id(item));
+}
+
+
+static void
+ngx_http_vibelock_bus_publish_reply(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id)
+{
+    uint32_t                       cell, serial;
+    ngx_http_vibelock_bus_t       *bus;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    bz = data;
+    bus = bz->bus;
+
+    cell = ngx_http_vibelock_bus_publish_cell(id);
+    serial = ngx_http_vibelock_bus_publish_serial(id);
+
+    bus->flight--;
+
+    if (reply && reply->type == REDIS_REPLY_STRING) {
+        ngx_http_vibelock_queue_sent(bz->queue, bz->pool, cell, serial);
+
+        ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_PUBLISHES, redis,
+                                   NGX_HTTP_VIBELOCK_REDIS_WORKS, 0);
+
+        ngx_http_vibelock_bus_publish_pump(bus);
+        return;
+    }
+
+    ngx_http_vibelock_queue_back(bz->queue, bz->pool, cell, serial);
+
+    if (reply) {
+        ngx_http_vibelock_bus_publish_error(bz, redis, reply);
+    }
+}
+
+
+/*
+ * What is wrong with the server wants another connection, which may lead to
+ * another server; what is wrong with a stream leaves the others alone.
+ */
+
+static void
+ngx_http_vibelock_bus_publish_error(ngx_http_vibelock_bus_zone_t *bz,
+    ngx_http_vibelock_redis_t *redis, redisReply *reply)
+{
+    ngx_http_vibelock_redis_e  why;
+
+    why = NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED;
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        why = ngx_http_vibelock_redis_error(redis, reply);
+    }
+
+    switch (why) {
+
+    case NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED:
+    case NGX_HTTP_VIBELOCK_REDIS_LOADING:
+    case NGX_HTTP_VIBELOCK_REDIS_READONLY:
+    case NGX_HTTP_VIBELOCK_REDIS_NOAUTH:
+        ngx_http_vibelock_redis_fail(redis, why, 0);
+        break;
+
+    default:
+        bz->pause = ngx_current_msec + NGX_HTTP_VIBELOCK_BUS_PAUSE;
+
+        ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_PUBLISHES, redis,
+                                   why, 0);
+        break;
+    }
+}

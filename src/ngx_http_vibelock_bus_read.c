@@ -1,0 +1,758 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * Reading: one worker reads the streams of the zones that it has the leases
+ * of.
+ *
+ * First each stream is looked at by itself, for where it ends and whether it
+ * is one at all; then all that can be read are read at once, in a command that
+ * waits for a second at Redis.
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include "ngx_http_vibelock_bus_inner.h"
+
+
+/* a worker that does nothing for that long loses its leases, ms */
+#define NGX_HTTP_VIBELOCK_BUS_TERM    1500
+
+/* XREAD waits so long at Redis, ms, and brings so many entries */
+#define NGX_HTTP_VIBELOCK_BUS_BLOCK   1000
+#define NGX_HTTP_VIBELOCK_BUS_BLOCK_TEXT  "1000"
+#define NGX_HTTP_VIBELOCK_BUS_COUNT_TEXT  "32"
+
+/* between two looks at the clock and the ends of the streams, ms */
+#define NGX_HTTP_VIBELOCK_BUS_CHECK   10000
+
+/* before something that went wrong is tried again, ms */
+#define NGX_HTTP_VIBELOCK_BUS_AGAIN   250
+
+/* a zone begins to read at what was sent so long before it was made, ms */
+#define NGX_HTTP_VIBELOCK_BUS_BEFORE  1000
+
+
+static void ngx_http_vibelock_bus_read_ready(ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_bus_read_lost(ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_bus_read_leave(ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_bus_read_yield(ngx_http_vibelock_bus_t *bus);
+static void ngx_http_vibelock_bus_read_again(ngx_event_t *ev);
+
+static void ngx_http_vibelock_bus_read_check(ngx_http_vibelock_bus_t *bus);
+static void ngx_http_vibelock_bus_read_checked(
+    ngx_http_vibelock_redis_t *redis, redisReply *reply, void *data,
+    uint64_t id);
+static ngx_int_t ngx_http_vibelock_bus_read_end(redisReply *reply,
+    ngx_http_vibelock_bus_id_t *id);
+static void ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
+    ngx_http_vibelock_bus_id_t *end);
+
+static void ngx_http_vibelock_bus_read_next(ngx_http_vibelock_bus_t *bus);
+static void ngx_http_vibelock_bus_read_streams(ngx_http_vibelock_bus_t *bus);
+static ngx_uint_t ngx_http_vibelock_bus_read_args(
+    ngx_http_vibelock_bus_t *bus);
+static void ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id);
+static ngx_int_t ngx_http_vibelock_bus_read_stream(
+    ngx_http_vibelock_bus_t *bus, redisReply *stream);
+static ngx_int_t ngx_http_vibelock_bus_read_entry(
+    ngx_http_vibelock_bus_zone_t *bz, redisReply *entry,
+    ngx_http_vibelock_bus_id_t *id);
+static void ngx_http_vibelock_bus_read_error(ngx_http_vibelock_bus_t *bus,
+    redisReply *reply);
+
+static ngx_http_vibelock_bus_zone_t *ngx_http_vibelock_bus_read_zone(
+    ngx_http_vibelock_bus_t *bus, redisReply *name);
+static ngx_int_t ngx_http_vibelock_bus_read_id(redisReply *text,
+    ngx_http_vibelock_bus_id_t *id);
+static ngx_int_t ngx_http_vibelock_bus_read_number(u_char **p, u_char *last,
+    uint64_t *n);
+
+
+void
+ngx_http_vibelock_bus_read_start(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_http_vibelock_redis_t  *redis;
+
+    bus->again.handler = ngx_http_vibelock_bus_read_again;
+    bus->again.data = bus;
+    bus->again.log = bus->log;
+    bus->again.cancelable = 1;
+
+    redis = &bus->reader;
+
+    redis->url = &bus->url;
+    redis->log = bus->log;
+    redis->ready = ngx_http_vibelock_bus_read_ready;
+    redis->lost = ngx_http_vibelock_bus_read_lost;
+    redis->leave = ngx_http_vibelock_bus_read_leave;
+    redis->data = bus;
+    redis->timeout = bus->timeout;
+
+    ngx_http_vibelock_redis_init(redis);
+}
+
+
+void
+ngx_http_vibelock_bus_read_stop(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_http_vibelock_bus_read_yield(bus);
+}
+
+
+/*
+ * Takes the leases that are to be had, keeps its own, and connects when it
+ * has one.  A worker that exits leaves the reading to those that stay.
+ */
+
+void
+ngx_http_vibelock_bus_read_tick(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_uint_t                     i, n, leased;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    if (ngx_exiting) {
+        ngx_http_vibelock_bus_read_yield(bus);
+        return;
+    }
+
+    n = 0;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        leased = ngx_http_vibelock_bus_share_lease(bz->share, bz->pool,
+                                                   bus->nonce,
+                                                   NGX_HTTP_VIBELOCK_BUS_TERM);
+        if (leased != bz->leased) {
+            bz->leased = leased;
+            bus->changed = 1;
+        }
+
+        n += leased;
+    }
+
+    if (n) {
+        ngx_http_vibelock_redis_open(&bus->reader);
+
+    } else {
+        ngx_http_vibelock_bus_read_yield(bus);
+    }
+}
+
+
+static void
+ngx_http_vibelock_bus_read_yield(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_uint_t                     i;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    if (bus->again.timer_set) {
+        ngx_del_timer(&bus->again);
+    }
+
+    ngx_http_vibelock_redis_close(&bus->reader);
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        if (bz->leased) {
+            bz->leased = 0;
+            ngx_http_vibelock_bus_share_yield(bz->share, bz->pool,
+                                              bus->nonce);
+        }
+    }
+}
+
+
+static void
+ngx_http_vibelock_bus_read_ready(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_uint_t                     i;
+    ngx_http_vibelock_bus_t       *bus;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    bus = redis->data;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        if (bz->leased && redis->connects > 1) {
+            ngx_http_vibelock_bus_share_count(bz->share,
+                                           NGX_HTTP_VIBELOCK_BUS_N_RECONNECTS);
+        }
+    }
+
+    ngx_http_vibelock_bus_read_check(bus);
+}
+
+
+static void
+ngx_http_vibelock_bus_read_lost(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_http_vibelock_bus_t  *bus;
+
+    bus = redis->data;
+
+    if (bus->again.timer_set) {
+        ngx_del_timer(&bus->again);
+    }
+
+    ngx_http_vibelock_bus_lost(bus, NGX_HTTP_VIBELOCK_BUS_READS, redis);
+}
+
+
+static void
+ngx_http_vibelock_bus_read_leave(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_http_vibelock_bus_read_yield(redis->data);
+}
+
+
+static void
+ngx_http_vibelock_bus_read_again(ngx_event_t *ev)
+{
+    ngx_http_vibelock_bus_read_check(ev->data);
+}
+
+
+static void
+ngx_http_vibelock_bus_read_check(ngx_http_vibelock_bus_t *bus)
+{
+    size_t                         argvlen[6];
+    ngx_uint_t                     i;
+    const char                    *argv[6];
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    bus->changed = 0;
+    bus->checks = 0;
+    bus->checked = ngx_current_msec;
+
+    argv[0] = "XREVRANGE";
+    argvlen[0] = sizeof("XREVRANGE") - 1;
+    argv[2] = "+";
+    argvlen[2] = 1;
+    argv[3] = "-";
+    argvlen[3] = 1;
+    argv[4] = "COUNT";
+    argvlen[4] = sizeof("COUNT") - 1;
+    argv[5] = "1";
+    argvlen[5] = 1;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+        bz->readable = 0;
+
+        if (!bz->leased) {
+            continue;
+        }
+
+        argv[1] = (char *) bz->stream.data;
+        argvlen[1] = bz->stream.len;
+
+        if (ngx_http_vibelock_redis_command(&bus->reader, 6, argv, argvlen, 0,
+                                            ngx_http_vibelock_bus_read_checked,
+                                            bz, 0)
+            != NGX_OK)
+        {
+            ngx_http_vibelock_redis_fail(&bus->reader,
+                                         NGX_HTTP_VIBELOCK_REDIS_FAILED,
+                                         NGX_ENOMEM);
+            return;
+        }
+
+        bus->checks++;
+    }
+
+    if (bus->checks == 0) {
+        ngx_add_timer(&bus->again, NGX_HTTP_VIBELOCK_BUS_AGAIN);
+    }
+}
+
+
+static void
+ngx_http_vibelock_bus_read_checked(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id)
+{
+    ngx_http_vibelock_bus_t       *bus;
+    ngx_http_vibelock_bus_id_t     end;
+    ngx_http_vibelock_redis_e      why;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    if (reply == NULL) {
+        return;
+    }
+
+    bz = data;
+    bus = bz->bus;
+    why = NGX_HTTP_VIBELOCK_REDIS_WORKS;
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        why = ngx_http_vibelock_redis_error(redis, reply);
+
+    } else if (ngx_http_vibelock_bus_read_end(reply, &end) != NGX_OK) {
+        why = NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED;
+
+    } else {
+        bz->readable = 1;
+        ngx_http_vibelock_bus_read_place(bz, &end);
+    }
+
+    if (why == NGX_HTTP_VIBELOCK_REDIS_LOADING
+        || why == NGX_HTTP_VIBELOCK_REDIS_NOAUTH)
+    {
+        ngx_http_vibelock_redis_fail(redis, why, 0);
+        return;
+    }
+
+    ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_READS, redis, why, 0);
+
+    if (--bus->checks == 0) {
+        ngx_http_vibelock_bus_read_streams(bus);
+    }
+}
+
+
+/* the id of the last entry, or 0-0: there is none */
+
+static ngx_int_t
+ngx_http_vibelock_bus_read_end(redisReply *reply,
+    ngx_http_vibelock_bus_id_t *id)
+{
+    redisReply  *entry;
+
+    id->ms = 0;
+    id->seq = 0;
+
+    if (reply->type != REDIS_REPLY_ARRAY) {
+        return NGX_ERROR;
+    }
+
+    if (reply->elements == 0) {
+        return NGX_OK;
+    }
+
+    entry = reply->element[0];
+
+    if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_vibelock_bus_read_id(entry->element[0], id);
+}
+
+
+/*
+ * Where to read on: where it was left, from the start when the stream ends
+ * before that, and for a new zone, where there was no lock before it was made,
+ * at that moment.
+ */
+
+static void
+ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
+    ngx_http_vibelock_bus_id_t *end)
+{
+    int64_t                         made;
+    ngx_uint_t                      before;
+    ngx_http_vibelock_bus_id_t      id;
+    ngx_http_vibelock_bus_share_t  *share;
+
+    share = bz->share;
+
+    if (!share->placed) {
+        made = (int64_t) share->made + bz->bus->reader.offset
+               - NGX_HTTP_VIBELOCK_BUS_BEFORE;
+
+        id.ms = (uint64_t) ngx_max(made, 0);
+        id.seq = 0;
+
+        if (end->ms < id.ms) {
+            id = *end;
+        }
+
+        ngx_http_vibelock_bus_share_place(share, bz->pool, bz->bus->nonce,
+                                          &id);
+        return;
+    }
+
+    before = (end->ms < share->last.ms
+              || (end->ms == share->last.ms && end->seq < share->last.seq));
+
+    if (!before) {
+        return;
+    }
+
+    id.ms = 0;
+    id.seq = 0;
+
+    ngx_http_vibelock_bus_share_count(share, NGX_HTTP_VIBELOCK_BUS_N_REWINDS);
+
+    if (ngx_http_vibelock_bus_share_once(share,
+                                         NGX_HTTP_VIBELOCK_BUS_ONCE_REWIND))
+    {
+        ngx_log_error(NGX_LOG_WARN, bz->bus->log, 0,
+                      "vibelock: \"%V\" ends at %uL-%uL, before %uL-%uL that "
+                      "was read already, and is read from its start",
+                      &bz->stream, end->ms, end->seq, share->last.ms,
+                      share->last.seq);
+    }
+
+    ngx_http_vibelock_bus_share_place(share, bz->pool, bz->bus->nonce, &id);
+}
+
+
+/* after something was read: on, or another look at the streams first */
+
+static void
+ngx_http_vibelock_bus_read_next(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_uint_t                     i, changed;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    changed = bus->changed;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        if (bz->leased && !bz->readable) {
+            changed = 1;
+        }
+    }
+
+    if (ngx_current_msec - bus->checked >= NGX_HTTP_VIBELOCK_BUS_CHECK) {
+        (void) ngx_http_vibelock_redis_clock(&bus->reader);
+        changed = 1;
+    }
+
+    if (changed) {
+        ngx_http_vibelock_bus_read_check(bus);
+
+    } else {
+        ngx_http_vibelock_bus_read_streams(bus);
+    }
+}
+
+
+static void
+ngx_http_vibelock_bus_read_streams(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_uint_t  n;
+
+    n = ngx_http_vibelock_bus_read_args(bus);
+
+    if (n == 0) {
+        ngx_add_timer(&bus->again, NGX_HTTP_VIBELOCK_BUS_AGAIN);
+        return;
+    }
+
+    if (ngx_http_vibelock_redis_command(&bus->reader, n, bus->argv,
+                                        bus->argvlen,
+                                        NGX_HTTP_VIBELOCK_BUS_BLOCK,
+                                        ngx_http_vibelock_bus_read_reply,
+                                        bus, 0)
+        != NGX_OK)
+    {
+        ngx_http_vibelock_redis_fail(&bus->reader,
+                                     NGX_HTTP_VIBELOCK_REDIS_FAILED,
+                                     NGX_ENOMEM);
+    }
+}
+
+
+/* how many there are; 0: there is nothing to read */
+
+static ngx_uint_t
+ngx_http_vibelock_bus_read_args(ngx_http_vibelock_bus_t *bus)
+{
+    u_char                        *p;
+    size_t                        *len;
+    ngx_uint_t                     i, n, streams;
+    const char                   **argv;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    streams = 0;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+        bz->asked = (bz->leased && bz->readable);
+        streams += bz->asked;
+    }
+
+    if (streams == 0) {
+        return 0;
+    }
+
+    argv = bus->argv;
+    len = bus->argvlen;
+
+    argv[0] = "XREAD";
+    len[0] = sizeof("XREAD") - 1;
+    argv[1] = "COUNT";
+    len[1] = sizeof("COUNT") - 1;
+    argv[2] = NGX_HTTP_VIBELOCK_BUS_COUNT_TEXT;
+    len[2] = sizeof(NGX_HTTP_VIBELOCK_BUS_COUNT_TEXT) - 1;
+    argv[3] = "BLOCK";
+    len[3] = sizeof("BLOCK") - 1;
+    argv[4] = NGX_HTTP_VIBELOCK_BUS_BLOCK_TEXT;
+    len[4] = sizeof(NGX_HTTP_VIBELOCK_BUS_BLOCK_TEXT) - 1;
+    argv[5] = "STREAMS";
+    len[5] = sizeof("STREAMS") - 1;
+
+    n = 6;
+    p = bus->ids;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        if (!bz->asked) {
+            continue;
+        }
+
+        argv[n] = (char *) bz->stream.data;
+        len[n] = bz->stream.len;
+
+        argv[n + streams] = (char *) p;
+        len[n + streams] = ngx_sprintf(p, "%uL-%uL", bz->share->last.ms,
+                                       bz->share->last.seq)
+                           - p;
+
+        p += len[n + streams];
+        n++;
+    }
+
+    return n + streams;
+}
+
+
+static void
+ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id)
+{
+    size_t                    i;
+    ngx_http_vibelock_bus_t  *bus;
+
+    bus = data;
+
+    if (reply == NULL) {
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        ngx_http_vibelock_bus_read_error(bus, reply);
+        return;
+    }
+
+    /* nil: a second went by with nothing */
+
+    if (reply->type == REDIS_REPLY_ARRAY) {
+
+        for (i = 0; i < reply->elements; i++) {
+            if (ngx_http_vibelock_bus_read_stream(bus, reply->element[i])
+                != NGX_OK)
+            {
+                ngx_http_vibelock_redis_fail(redis,
+                                        NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED, 0);
+                return;
+            }
+        }
+    }
+
+    ngx_http_vibelock_bus_read_next(bus);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
+    redisReply *stream)
+{
+    size_t                         i;
+    int64_t                        lag;
+    redisReply                    *entries;
+    ngx_http_vibelock_bus_id_t     id;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    if (stream->type != REDIS_REPLY_ARRAY || stream->elements != 2) {
+        return NGX_ERROR;
+    }
+
+    bz = ngx_http_vibelock_bus_read_zone(bus, stream->element[0]);
+    entries = stream->element[1];
+
+    if (bz == NULL || entries->type != REDIS_REPLY_ARRAY
+        || entries->elements == 0)
+    {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < entries->elements; i++) {
+        if (ngx_http_vibelock_bus_read_entry(bz, entries->element[i], &id)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    lag = (int64_t) ngx_current_msec + bus->reader.offset - (int64_t) id.ms;
+
+    bz->share->lag = (ngx_msec_t) ngx_max(lag, 0);
+
+    ngx_http_vibelock_bus_share_place(bz->share, bz->pool, bus->nonce, &id);
+
+    return NGX_OK;
+}
+
+
+/* an id, and names and values by turns; "release" is the one that counts */
+
+static ngx_int_t
+ngx_http_vibelock_bus_read_entry(ngx_http_vibelock_bus_zone_t *bz,
+    redisReply *entry, ngx_http_vibelock_bus_id_t *id)
+{
+    size_t       i;
+    redisReply  *fields, *name, *value;
+
+    if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2
+        || ngx_http_vibelock_bus_read_id(entry->element[0], id) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    ngx_http_vibelock_bus_share_count(bz->share,
+                                      NGX_HTTP_VIBELOCK_BUS_N_RECEIVED);
+
+    fields = entry->element[1];
+
+    if (fields->type == REDIS_REPLY_ARRAY) {
+
+        for (i = 0; i + 1 < fields->elements; i += 2) {
+            name = fields->element[i];
+            value = fields->element[i + 1];
+
+            if (name->type == REDIS_REPLY_STRING
+                && value->type == REDIS_REPLY_STRING
+                && (size_t) name->len == sizeof("release") - 1
+                && ngx_memcmp(name->str, "release", name->len) == 0)
+            {
+                ngx_http_vibelock_bus_apply(bz, id, (u_char *) value->str,
+                                            value->len);
+                return NGX_OK;
+            }
+        }
+    }
+
+    ngx_http_vibelock_bus_apply_skip(bz, id, NGX_HTTP_VIBELOCK_BUS_MALFORMED);
+
+    return NGX_OK;
+}
+
+
+/*
+ * It names no stream: each is looked at by itself again, after a while.
+ */
+
+static void
+ngx_http_vibelock_bus_read_error(ngx_http_vibelock_bus_t *bus,
+    redisReply *reply)
+{
+    ngx_uint_t                  i;
+    ngx_http_vibelock_redis_e   why;
+    ngx_http_vibelock_redis_t  *redis;
+
+    redis = &bus->reader;
+    why = ngx_http_vibelock_redis_error(redis, reply);
+
+    if (why == NGX_HTTP_VIBELOCK_REDIS_LOADING
+        || why == NGX_HTTP_VIBELOCK_REDIS_NOAUTH)
+    {
+        ngx_http_vibelock_redis_fail(redis, why, 0);
+        return;
+    }
+
+    if (why != NGX_HTTP_VIBELOCK_REDIS_WRONGTYPE) {
+
+        for (i = 0; i < bus->nzones; i++) {
+            if (bus->zones[i].asked) {
+                ngx_http_vibelock_bus_note(&bus->zones[i],
+                                           NGX_HTTP_VIBELOCK_BUS_READS, redis,
+                                           why, 0);
+            }
+        }
+    }
+
+    ngx_add_timer(&bus->again, NGX_HTTP_VIBELOCK_BUS_AGAIN);
+}
+
+
+static ngx_http_vibelock_bus_zone_t *
+ngx_http_vibelock_bus_read_zone(ngx_http_vibelock_bus_t *bus, redisReply *name)
+{
+    ngx_uint_t                     i;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    if (name->type != REDIS_REPLY_STRING) {
+        return NULL;
+    }
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        if (bz->asked && bz->stream.len == (size_t) name->len
+            && ngx_memcmp(bz->stream.data, name->str, name->len) == 0)
+        {
+            return bz;
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_bus_read_id(redisReply *text, ngx_http_vibelock_bus_id_t *id)
+{
+    u_char  *p, *last;
+
+    if (text->type != REDIS_REPLY_STRING) {
+        return NGX_ERROR;
+    }
+
+    p = (u_char *) text->str;
+    last = p + text->len;
+
+    if (ngx_http_vibelock_bus_read_number(&p, last, &id->ms) != NGX_OK
+        || p == last || *p++ != '-'
+        || ngx_http_vibelock_bus_read_number(&p, last, &id->seq) != NGX_OK
+        || p != last)
+    {
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_bus_read_number(u_char **p, u_char *last, uint64_t *n)
+{
+    u_char    *start;
+    uint64_t   digit;
+
+    start = *p;
+    *n = 0;
+
+    while (*p < last && **p >= '0' && **p <= '9') {
+        digit = *(*p)++ - '0';
+
+        if (*n > (UINT64_MAX - digit) / 10) {
+            return NGX_ERROR;
+        }
+
+        *n = *n * 10 + digit;
+    }
+
+    return (*p > start) ? NGX_OK : NGX_ERROR;
+}

@@ -1,0 +1,1059 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * Who frees a context: hiredis frees one whose connection is lost, by itself,
+ * after it has called back; in 0.14 it must not be freed in the callback of
+ * connecting, in 1.x it may.  So a context is always let go of first: from
+ * then on none of its callbacks finds anything to do, and it is freed here
+ * only outside of those that hiredis frees it after.
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+#include <ngx_http.h>
+
+#include "ngx_http_vibelock_redis.h"
+#include "ngx_http_vibelock_redis_tls.h"
+
+
+/* between two tries to connect, ms: at least, and at most */
+
+#define NGX_HTTP_VIBELOCK_REDIS_SHORT   50
+#define NGX_HTTP_VIBELOCK_REDIS_LONG    500
+
+/* who was connected for that long, ms, begins with short pauses again */
+
+#define NGX_HTTP_VIBELOCK_REDIS_STABLE  1000
+
+
+/* a command that was sent */
+
+typedef struct {
+    ngx_queue_t                        queue;
+    ngx_msec_t                         until;     /* the reply has to come */
+    ngx_http_vibelock_redis_reply_pt   handler;
+    void                              *data;
+    uint64_t                           id;
+} ngx_http_vibelock_redis_command_t;
+
+
+static void ngx_http_vibelock_redis_connect(ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_redis_connect_addr(
+    ngx_http_vibelock_redis_t *redis);
+static redisAsyncContext *ngx_http_vibelock_redis_context(
+    ngx_http_vibelock_redis_t *redis);
+static ngx_int_t ngx_http_vibelock_redis_attach(
+    ngx_http_vibelock_redis_t *redis);
+static redisAsyncContext *ngx_http_vibelock_redis_detach(
+    ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_redis_abandon(ngx_http_vibelock_redis_t *redis,
+    ngx_http_vibelock_redis_e why, ngx_err_t err);
+static void ngx_http_vibelock_redis_pause(ngx_http_vibelock_redis_t *redis);
+
+static void ngx_http_vibelock_redis_resolve(ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_redis_resolved(ngx_resolver_ctx_t *ctx);
+
+static void ngx_http_vibelock_redis_connected(const redisAsyncContext *ac,
+    int status);
+static void ngx_http_vibelock_redis_disconnected(const redisAsyncContext *ac,
+    int status);
+static void ngx_http_vibelock_redis_greet(ngx_http_vibelock_redis_t *redis);
+static ngx_int_t ngx_http_vibelock_redis_login(
+    ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_redis_greeted(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id);
+static void ngx_http_vibelock_redis_sampled(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id);
+static void ngx_http_vibelock_redis_settle(ngx_http_vibelock_redis_t *redis);
+static int64_t ngx_http_vibelock_redis_time(redisReply *reply);
+static void ngx_http_vibelock_redis_reply(redisAsyncContext *ac, void *reply,
+    void *data);
+
+static void ngx_http_vibelock_redis_deadline(ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_redis_deadline_handler(ngx_event_t *ev);
+static void ngx_http_vibelock_redis_retry_handler(ngx_event_t *ev);
+static void ngx_http_vibelock_redis_test_handler(ngx_event_t *ev);
+static void ngx_http_vibelock_redis_read_handler(ngx_event_t *rev);
+static void ngx_http_vibelock_redis_write_handler(ngx_event_t *wev);
+static void ngx_http_vibelock_redis_add_read(void *data);
+static void ngx_http_vibelock_redis_del_read(void *data);
+static void ngx_http_vibelock_redis_add_write(void *data);
+static void ngx_http_vibelock_redis_del_write(void *data);
+
+
+/* in the order of ngx_http_vibelock_redis_e */
+
+static ngx_str_t  ngx_http_vibelock_redis_words[] = {
+    ngx_string("it works"),
+    ngx_string("nothing was tried yet"),
+    ngx_string("it is being connected"),
+    ngx_string("the connection failed"),
+    ngx_string("its name cannot be resolved"),
+    ngx_string("no reply came in time"),
+    ngx_string("Redis closed the connection"),
+    ngx_string("TLS failed"),
+    ngx_string("its clock cannot be read within 50 ms"),
+    ngx_string("an answer came that is none to what was asked"),
+    ngx_string("Redis is loading its data"),
+    ngx_string("Redis is read-only"),
+    ngx_string("Redis refused the login"),
+    ngx_string("Redis does not permit a command"),
+    ngx_string("the key of the stream holds something else"),
+    ngx_string("Redis answered with an error")
+};
+
+
+/* how the errors begin that tell something */
+
+static struct {
+    ngx_str_t                  prefix;
+    ngx_http_vibelock_redis_e  why;
+} ngx_http_vibelock_redis_errors[] = {
+    { ngx_string("LOADING"), NGX_HTTP_VIBELOCK_REDIS_LOADING },
+    { ngx_string("MASTERDOWN"), NGX_HTTP_VIBELOCK_REDIS_LOADING },
+    { ngx_string("READONLY"), NGX_HTTP_VIBELOCK_REDIS_READONLY },
+    { ngx_string("NOAUTH"), NGX_HTTP_VIBELOCK_REDIS_NOAUTH },
+    { ngx_string("WRONGPASS"), NGX_HTTP_VIBELOCK_REDIS_NOAUTH },
+    { ngx_string("ERR AUTH"), NGX_HTTP_VIBELOCK_REDIS_NOAUTH },
+    { ngx_string("ERR invalid password"), NGX_HTTP_VIBELOCK_REDIS_NOAUTH },
+    { ngx_string("NOPERM"), NGX_HTTP_VIBELOCK_REDIS_NOPERM },
+    { ngx_string("WRONGTYPE"), NGX_HTTP_VIBELOCK_REDIS_WRONGTYPE },
+    { ngx_null_string, NGX_HTTP_VIBELOCK_REDIS_ERROR }
+};
+
+
+void
+ngx_http_vibelock_redis_init(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_event_t  *ev;
+
+    ngx_queue_init(&redis->commands);
+
+    redis->why = NGX_HTTP_VIBELOCK_REDIS_IDLE;
+    redis->naddrs = redis->url->naddrs;
+    ngx_memcpy(redis->addrs, redis->url->addrs, sizeof(redis->addrs));
+
+    ev = &redis->deadline;
+    ev->handler = ngx_http_vibelock_redis_deadline_handler;
+    ev->data = redis;
+    ev->log = redis->log;
+    ev->cancelable = 1;
+
+    ev = &redis->retry;
+    ev->handler = ngx_http_vibelock_redis_retry_handler;
+    ev->data = redis;
+    ev->log = redis->log;
+    ev->cancelable = 1;
+
+    ev = &redis->test;
+    ev->handler = ngx_http_vibelock_redis_test_handler;
+    ev->data = redis;
+    ev->log = redis->log;
+    ev->cancelable = 1;
+}
+
+
+void
+ngx_http_vibelock_redis_open(ngx_http_vibelock_redis_t *redis)
+{
+    if (redis->opened) {
+        return;
+    }
+
+    redis->opened = 1;
+    redis->tries = 0;
+
+    ngx_http_vibelock_redis_connect(redis);
+}
+
+
+void
+ngx_http_vibelock_redis_close(ngx_http_vibelock_redis_t *redis)
+{
+    redis->opened = 0;
+
+    if (redis->retry.timer_set) {
+        ngx_del_timer(&redis->retry);
+    }
+
+    if (redis->resolving) {
+        ngx_resolve_name_done(redis->resolving);
+        redis->resolving = NULL;
+    }
+
+    ngx_http_vibelock_redis_abandon(redis, NGX_HTTP_VIBELOCK_REDIS_IDLE, 0);
+}
+
+
+ngx_int_t
+ngx_http_vibelock_redis_command(ngx_http_vibelock_redis_t *redis, int argc,
+    const char **argv, const size_t *argvlen, ngx_msec_t late,
+    ngx_http_vibelock_redis_reply_pt handler, void *data, uint64_t id)
+{
+    ngx_http_vibelock_redis_command_t  *command;
+
+    if (redis->ac == NULL) {
+        return NGX_ERROR;
+    }
+
+    command = ngx_alloc(sizeof(ngx_http_vibelock_redis_command_t), redis->log);
+    if (command == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (redisAsyncCommandArgv(redis->ac, ngx_http_vibelock_redis_reply, NULL,
+                              argc, argv, argvlen)
+        != REDIS_OK)
+    {
+        ngx_free(command);
+        return NGX_ERROR;
+    }
+
+    command->until = ngx_current_msec + redis->timeout + late;
+    command->handler = handler;
+    command->data = data;
+    command->id = id;
+
+    ngx_queue_insert_tail(&redis->commands, &command->queue);
+
+    if (!redis->deadline.timer_set) {
+        ngx_http_vibelock_redis_deadline(redis);
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_vibelock_redis_clock(ngx_http_vibelock_redis_t *redis)
+{
+    static const char    *argv[] = { "TIME" };
+    static const size_t   argvlen[] = { sizeof("TIME") - 1 };
+
+    /* the clock of the event loop may be as old as its turn */
+
+    ngx_time_update();
+
+    return ngx_http_vibelock_redis_command(redis, 1, argv, argvlen, 0,
+                                           ngx_http_vibelock_redis_sampled,
+                                           NULL, ngx_current_msec);
+}
+
+
+void
+ngx_http_vibelock_redis_flush(ngx_http_vibelock_redis_t *redis)
+{
+    if (redis->ac && redis->connected) {
+        redisAsyncHandleWrite(redis->ac);
+    }
+}
+
+
+/*
+ * For all places but those that hiredis frees the context after.
+ */
+
+void
+ngx_http_vibelock_redis_fail(ngx_http_vibelock_redis_t *redis,
+    ngx_http_vibelock_redis_e why, ngx_err_t err)
+{
+    ngx_http_vibelock_redis_abandon(redis, why, err);
+
+    if (redis->opened) {
+        ngx_http_vibelock_redis_pause(redis);
+        redis->lost(redis);
+    }
+}
+
+
+ngx_http_vibelock_redis_e
+ngx_http_vibelock_redis_error(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply)
+{
+    size_t       i, len;
+    ngx_str_t   *prefix;
+
+    len = ngx_min((size_t) reply->len, sizeof(redis->text));
+
+    ngx_memcpy(redis->text, reply->str, len);
+    redis->text_len = len;
+
+    for (i = 0; /* void */ ; i++) {
+        prefix = &ngx_http_vibelock_redis_errors[i].prefix;
+
+        if (len >= prefix->len
+            && ngx_strncmp(redis->text, prefix->data, prefix->len) == 0)
+        {
+            return ngx_http_vibelock_redis_errors[i].why;
+        }
+    }
+}
+
+
+ngx_str_t *
+ngx_http_vibelock_redis_why(ngx_http_vibelock_redis_e why)
+{
+    return &ngx_http_vibelock_redis_words[why];
+}
+
+
+static void
+ngx_http_vibelock_redis_connect(ngx_http_vibelock_redis_t *redis)
+{
+    redis->why = NGX_HTTP_VIBELOCK_REDIS_CONNECTING;
+
+    /* a name may mean another server than it did at the start */
+
+    if (redis->url->resolver && (redis->tries || redis->naddrs == 0)) {
+        ngx_http_vibelock_redis_resolve(redis);
+        return;
+    }
+
+    ngx_http_vibelock_redis_connect_addr(redis);
+}
+
+
+static void
+ngx_http_vibelock_redis_connect_addr(ngx_http_vibelock_redis_t *redis)
+{
+    redisAsyncContext  *ac;
+
+    ac = ngx_http_vibelock_redis_context(redis);
+
+    if (ac == NULL) {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_FAILED,
+                                     NGX_ENOMEM);
+        return;
+    }
+
+    redis->ac = ac;
+
+    if (ac->err) {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_FAILED,
+                                     ac->err == REDIS_ERR_IO ? ngx_errno : 0);
+        return;
+    }
+
+    if (ngx_http_vibelock_redis_attach(redis) != NGX_OK) {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_FAILED,
+                                     NGX_ENOMEM);
+        return;
+    }
+
+    if (redis->url->tls
+        && ngx_http_vibelock_redis_tls_start(redis->url, &ac->c) != NGX_OK)
+    {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_TLS, 0);
+        return;
+    }
+
+    ngx_add_timer(&redis->deadline, redis->timeout);
+}
+
+
+/* an address as a text is what keeps hiredis from asking the DNS */
+
+static redisAsyncContext *
+ngx_http_vibelock_redis_context(ngx_http_vibelock_redis_t *redis)
+{
+    u_char                           text[NGX_SOCKADDR_STRLEN + 1];
+    size_t                           len;
+    ngx_http_vibelock_redis_addr_t  *addr;
+
+    if (redis->url->host.len == 0) {
+        return redisAsyncConnectUnix((char *) redis->url->path.data);
+    }
+
+    addr = &redis->addrs[redis->next % redis->naddrs];
+
+    len = ngx_sock_ntop(&addr->sockaddr.sockaddr, addr->socklen, text,
+                        NGX_SOCKADDR_STRLEN, 0);
+    text[len] = '\0';
+
+    /* nginx writes [::1], the system's functions read ::1 */
+
+    if (text[0] == '[') {
+        text[len - 1] = '\0';
+        return redisAsyncConnect((char *) text + 1, redis->url->port);
+    }
+
+    return redisAsyncConnect((char *) text, redis->url->port);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_redis_attach(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_connection_t   *c;
+    redisAsyncContext  *ac;
+
+    ac = redis->ac;
+
+    c = ngx_get_connection(ac->c.fd, redis->log);
+    if (c == NULL) {
+        return NGX_ERROR;
+    }
+
+    redis->connection = c;
+
+    c->data = redis;
+    c->log = redis->log;
+    c->read->handler = ngx_http_vibelock_redis_read_handler;
+    c->read->log = redis->log;
+    c->write->handler = ngx_http_vibelock_redis_write_handler;
+    c->write->log = redis->log;
+
+    /* its read handler is called when nginx wants to exit */
+
+    c->idle = 1;
+
+    ac->data = redis;
+
+    ac->ev.data = redis;
+    ac->ev.addRead = ngx_http_vibelock_redis_add_read;
+    ac->ev.delRead = ngx_http_vibelock_redis_del_read;
+    ac->ev.addWrite = ngx_http_vibelock_redis_add_write;
+    ac->ev.delWrite = ngx_http_vibelock_redis_del_write;
+
+    /* the first of them asks for a write event, which tells of the connect */
+
+    (void) redisAsyncSetConnectCallback(ac, ngx_http_vibelock_redis_connected);
+    (void) redisAsyncSetDisconnectCallback(ac,
+                                        ngx_http_vibelock_redis_disconnected);
+    return NGX_OK;
+}
+
+
+/*
+ * Lets go of the context: it has no way back from here, and its socket is not
+ * nginx's any more.  Tells those who wait for replies.
+ */
+
+static redisAsyncContext *
+ngx_http_vibelock_redis_detach(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_queue_t                        *q;
+    ngx_connection_t                   *c;
+    redisAsyncContext                  *ac;
+    ngx_http_vibelock_redis_command_t  *command;
+
+    ac = redis->ac;
+    c = redis->connection;
+
+    redis->ac = NULL;
+    redis->connection = NULL;
+    redis->connected = 0;
+    redis->clocked = 0;
+
+    if (redis->deadline.timer_set) {
+        ngx_del_timer(&redis->deadline);
+    }
+
+    if (redis->test.timer_set) {
+        ngx_del_timer(&redis->test);
+    }
+
+    if (ac) {
+        ac->data = NULL;
+        ngx_memzero(&ac->ev, sizeof(ac->ev));
+    }
+
+    if (c) {
+        if (ngx_del_conn) {
+            (void) ngx_del_conn(c, 0);
+
+        } else {
+            if (c->read->active) {
+                (void) ngx_del_event(c->read, NGX_READ_EVENT, 0);
+            }
+
+            if (c->write->active) {
+                (void) ngx_del_event(c->write, NGX_WRITE_EVENT, 0);
+            }
+        }
+
+        ngx_free_connection(c);
+        c->fd = (ngx_socket_t) -1;
+    }
+
+    while (!ngx_queue_empty(&redis->commands)) {
+        q = ngx_queue_head(&redis->commands);
+        ngx_queue_remove(q);
+
+        command = ngx_queue_data(q, ngx_http_vibelock_redis_command_t, queue);
+        command->handler(redis, NULL, command->data, command->id);
+
+        ngx_free(command);
+    }
+
+    return ac;
+}
+
+
+static void
+ngx_http_vibelock_redis_abandon(ngx_http_vibelock_redis_t *redis,
+    ngx_http_vibelock_redis_e why, ngx_err_t err)
+{
+    redisAsyncContext  *ac;
+
+    redis->why = why;
+    redis->err = err;
+
+    ac = ngx_http_vibelock_redis_detach(redis);
+
+    if (ac) {
+        redisAsyncFree(ac);
+    }
+}
+
+
+/*
+ * Tries the next address after a pause that grows, and that is another one
+ * for each worker and replica.
+ */
+
+static void
+ngx_http_vibelock_redis_pause(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_msec_t  most;
+
+    if (redis->since
+        && ngx_current_msec - redis->since >= NGX_HTTP_VIBELOCK_REDIS_STABLE)
+    {
+        redis->tries = 0;
+    }
+
+    redis->since = 0;
+    redis->next++;
+    redis->tries++;
+
+    most = NGX_HTTP_VIBELOCK_REDIS_LONG;
+
+    if (redis->tries < 4) {
+        most = NGX_HTTP_VIBELOCK_REDIS_SHORT << redis->tries;
+    }
+
+    most -= NGX_HTTP_VIBELOCK_REDIS_SHORT;
+
+    if (!redis->retry.timer_set) {
+        ngx_add_timer(&redis->retry, NGX_HTTP_VIBELOCK_REDIS_SHORT
+                                     + (ngx_msec_t) ngx_random() % (most + 1));
+    }
+}
+
+
+static void
+ngx_http_vibelock_redis_resolve(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_resolver_ctx_t  *ctx;
+
+    ctx = ngx_resolve_start(redis->url->resolver, NULL);
+
+    if (ctx == NULL || ctx == NGX_NO_RESOLVER) {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNRESOLVED,
+                                     0);
+        return;
+    }
+
+    ctx->name = redis->url->host;
+    ctx->handler = ngx_http_vibelock_redis_resolved;
+    ctx->data = redis;
+    ctx->timeout = redis->url->resolver_timeout;
+    ctx->cancelable = 1;
+
+    redis->resolving = ctx;
+
+    /* a failure frees the context */
+
+    if (ngx_resolve_name(ctx) != NGX_OK) {
+        redis->resolving = NULL;
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNRESOLVED,
+                                     0);
+    }
+}
+
+
+static void
+ngx_http_vibelock_redis_resolved(ngx_resolver_ctx_t *ctx)
+{
+    ngx_uint_t                       i;
+    ngx_http_vibelock_redis_t       *redis;
+    ngx_http_vibelock_redis_addr_t  *addr;
+
+    redis = ctx->data;
+    redis->resolving = NULL;
+
+    if (ctx->state == 0) {
+
+        for (i = 0;
+             i < ctx->naddrs && i < NGX_HTTP_VIBELOCK_REDIS_ADDRS;
+             i++)
+        {
+            addr = &redis->addrs[i];
+
+            ngx_memcpy(&addr->sockaddr, ctx->addrs[i].sockaddr,
+                       ctx->addrs[i].socklen);
+            addr->socklen = ctx->addrs[i].socklen;
+        }
+
+        redis->naddrs = i;
+    }
+
+    ngx_resolve_name_done(ctx);
+
+    /* who cannot be asked now may be where it was */
+
+    if (redis->naddrs == 0) {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNRESOLVED,
+                                     0);
+        return;
+    }
+
+    ngx_http_vibelock_redis_connect_addr(redis);
+}
+
+
+static void
+ngx_http_vibelock_redis_connected(const redisAsyncContext *ac, int status)
+{
+    ngx_err_t                   err;
+    ngx_http_vibelock_redis_t  *redis;
+
+    err = ngx_socket_errno;
+    redis = ac->data;
+
+    if (redis == NULL) {
+        return;
+    }
+
+    if (status == REDIS_OK) {
+        ngx_http_vibelock_redis_greet(redis);
+        return;
+    }
+
+    redis->why = NGX_HTTP_VIBELOCK_REDIS_FAILED;
+    redis->err = err;
+
+    (void) ngx_http_vibelock_redis_detach(redis);
+
+    ngx_http_vibelock_redis_pause(redis);
+    redis->lost(redis);
+}
+
+
+static void
+ngx_http_vibelock_redis_disconnected(const redisAsyncContext *ac, int status)
+{
+    ngx_err_t                   err;
+    ngx_http_vibelock_redis_t  *redis;
+
+    err = ngx_socket_errno;
+    redis = ac->data;
+
+    if (redis == NULL) {
+        return;
+    }
+
+    redis->err = (ac->err == REDIS_ERR_IO) ? err : 0;
+
+    switch (ac->err) {
+
+    case REDIS_ERR_EOF:
+        redis->why = NGX_HTTP_VIBELOCK_REDIS_CLOSED;
+        break;
+
+    case REDIS_ERR_PROTOCOL:
+        redis->why = NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED;
+        break;
+
+    default:
+        redis->why = redis->url->tls ? NGX_HTTP_VIBELOCK_REDIS_TLS
+                                     : NGX_HTTP_VIBELOCK_REDIS_FAILED;
+        break;
+    }
+
+    (void) ngx_http_vibelock_redis_detach(redis);
+
+    ngx_http_vibelock_redis_pause(redis);
+    redis->lost(redis);
+}
+
+
+/*
+ * The answers come in this order, and the last one makes the connection
+ * ready.  Nothing is freed here: hiredis goes on with the context.
+ */
+
+static void
+ngx_http_vibelock_redis_greet(ngx_http_vibelock_redis_t *redis)
+{
+    if (ngx_http_vibelock_redis_login(redis) != NGX_OK
+        || ngx_http_vibelock_redis_clock(redis) != NGX_OK)
+    {
+        /* no memory: the deadline of connecting ends it */
+        return;
+    }
+
+    ngx_http_vibelock_redis_deadline(redis);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_redis_login(ngx_http_vibelock_redis_t *redis)
+{
+    int                             n;
+    size_t                          lens[3];
+    const char                     *args[3];
+    ngx_http_vibelock_redis_url_t  *url;
+
+    url = redis->url;
+
+    if (url->password.len) {
+        n = 0;
+
+        args[n] = "AUTH";
+        lens[n++] = sizeof("AUTH") - 1;
+
+        if (url->user.len) {
+            args[n] = (char *) url->user.data;
+            lens[n++] = url->user.len;
+        }
+
+        args[n] = (char *) url->password.data;
+        lens[n++] = url->password.len;
+
+        if (ngx_http_vibelock_redis_command(redis, n, args, lens, 0,
+                                            ngx_http_vibelock_redis_greeted,
+                                            NULL, 0)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    if (url->db.len == 0) {
+        return NGX_OK;
+    }
+
+    args[0] = "SELECT";
+    lens[0] = sizeof("SELECT") - 1;
+    args[1] = (char *) url->db.data;
+    lens[1] = url->db.len;
+
+    return ngx_http_vibelock_redis_command(redis, 2, args, lens, 0,
+                                           ngx_http_vibelock_redis_greeted,
+                                           NULL, 0);
+}
+
+
+static void
+ngx_http_vibelock_redis_greeted(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id)
+{
+    if (reply && reply->type == REDIS_REPLY_ERROR) {
+        ngx_http_vibelock_redis_fail(redis,
+                           ngx_http_vibelock_redis_error(redis, reply), 0);
+    }
+}
+
+
+/*
+ * "id" is our clock when the question was sent.  The answer is taken to be of
+ * the moment halfway.
+ */
+
+static void
+ngx_http_vibelock_redis_sampled(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id)
+{
+    int64_t     now;
+    ngx_msec_t  took;
+
+    if (reply == NULL) {
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        ngx_http_vibelock_redis_fail(redis,
+                           ngx_http_vibelock_redis_error(redis, reply), 0);
+        return;
+    }
+
+    now = ngx_http_vibelock_redis_time(reply);
+
+    if (now == NGX_ERROR) {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
+                                     0);
+        return;
+    }
+
+    ngx_time_update();
+
+    took = ngx_current_msec - (ngx_msec_t) id;
+
+    if (took <= NGX_HTTP_VIBELOCK_REDIS_SAMPLE) {
+        redis->offset = now - (int64_t) (id + took / 2);
+        redis->clocked = 1;
+    }
+
+    if (!redis->connected) {
+        ngx_http_vibelock_redis_settle(redis);
+    }
+
+    if (redis->connected && redis->tests && !redis->test.timer_set) {
+        ngx_add_timer(&redis->test, redis->keepalive);
+    }
+}
+
+
+/*
+ * Without a clock a connection is of no use: another sample, and then another
+ * connection.
+ */
+
+static void
+ngx_http_vibelock_redis_settle(ngx_http_vibelock_redis_t *redis)
+{
+    if (redis->clocked) {
+        redis->why = NGX_HTTP_VIBELOCK_REDIS_WORKS;
+        redis->connected = 1;
+        redis->connects++;
+        redis->since = ngx_current_msec;
+
+        redis->ready(redis);
+        return;
+    }
+
+    if (redis->why == NGX_HTTP_VIBELOCK_REDIS_CLOCK
+        || ngx_http_vibelock_redis_clock(redis) != NGX_OK)
+    {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_CLOCK, 0);
+        return;
+    }
+
+    redis->why = NGX_HTTP_VIBELOCK_REDIS_CLOCK;
+}
+
+
+/* ms of the Redis clock, from seconds and microseconds as texts */
+
+static int64_t
+ngx_http_vibelock_redis_time(redisReply *reply)
+{
+    ngx_int_t    sec, usec;
+    redisReply  *s, *us;
+
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2) {
+        return NGX_ERROR;
+    }
+
+    s = reply->element[0];
+    us = reply->element[1];
+
+    if (s->type != REDIS_REPLY_STRING || us->type != REDIS_REPLY_STRING) {
+        return NGX_ERROR;
+    }
+
+    sec = ngx_atoi((u_char *) s->str, s->len);
+    usec = ngx_atoi((u_char *) us->str, us->len);
+
+    if (sec == NGX_ERROR || usec == NGX_ERROR
+        || sec > NGX_MAX_INT_T_VALUE / 2000 || usec > 999999)
+    {
+        return NGX_ERROR;
+    }
+
+    return (int64_t) sec * 1000 + usec / 1000;
+}
+
+
+/* replies come in the order of their commands */
+
+static void
+ngx_http_vibelock_redis_reply(redisAsyncContext *ac, void *reply, void *data)
+{
+    ngx_queue_t                        *q;
+    ngx_http_vibelock_redis_t          *redis;
+    ngx_http_vibelock_redis_command_t  *command;
+
+    redis = ac->data;
+
+    /* NULL: disconnected() is going to tell */
+
+    if (redis == NULL || reply == NULL || ngx_queue_empty(&redis->commands)) {
+        return;
+    }
+
+    q = ngx_queue_head(&redis->commands);
+    ngx_queue_remove(q);
+
+    command = ngx_queue_data(q, ngx_http_vibelock_redis_command_t, queue);
+    command->handler(redis, reply, command->data, command->id);
+
+    ngx_free(command);
+
+    if (redis->ac == ac) {
+        ngx_http_vibelock_redis_deadline(redis);
+    }
+}
+
+
+/* of the command that is answered next */
+
+static void
+ngx_http_vibelock_redis_deadline(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_msec_int_t                      rest;
+    ngx_http_vibelock_redis_command_t  *command;
+
+    if (redis->deadline.timer_set) {
+        ngx_del_timer(&redis->deadline);
+    }
+
+    if (ngx_queue_empty(&redis->commands)) {
+        return;
+    }
+
+    command = ngx_queue_data(ngx_queue_head(&redis->commands),
+                             ngx_http_vibelock_redis_command_t, queue);
+
+    rest = (ngx_msec_int_t) (command->until - ngx_current_msec);
+
+    ngx_add_timer(&redis->deadline, (ngx_msec_t) ngx_max(rest, 1));
+}
+
+
+static void
+ngx_http_vibelock_redis_deadline_handler(ngx_event_t *ev)
+{
+    ngx_http_vibelock_redis_fail(ev->data, NGX_HTTP_VIBELOCK_REDIS_TIMEOUT, 0);
+}
+
+
+static void
+ngx_http_vibelock_redis_retry_handler(ngx_event_t *ev)
+{
+    ngx_http_vibelock_redis_connect(ev->data);
+}
+
+
+static void
+ngx_http_vibelock_redis_test_handler(ngx_event_t *ev)
+{
+    (void) ngx_http_vibelock_redis_clock(ev->data);
+}
+
+
+static void
+ngx_http_vibelock_redis_read_handler(ngx_event_t *rev)
+{
+    ngx_connection_t                   *c;
+    redisAsyncContext                  *ac;
+    ngx_http_vibelock_redis_t          *redis;
+    ngx_http_vibelock_redis_command_t  *command;
+
+    c = rev->data;
+    redis = c->data;
+
+    if (c->close) {
+        c->close = 0;
+        redis->leave(redis);
+        return;
+    }
+
+    ac = redis->ac;
+
+    redisAsyncHandleRead(ac);
+
+    if (redis->ac != ac || ngx_queue_empty(&redis->commands)) {
+        return;
+    }
+
+    /* a long reply may be on its way: what still comes is not dead */
+
+    command = ngx_queue_data(ngx_queue_head(&redis->commands),
+                             ngx_http_vibelock_redis_command_t, queue);
+
+    if ((ngx_msec_int_t) (command->until - ngx_current_msec)
+        < (ngx_msec_int_t) redis->timeout)
+    {
+        command->until = ngx_current_msec + redis->timeout;
+        ngx_http_vibelock_redis_deadline(redis);
+    }
+}
+
+
+static void
+ngx_http_vibelock_redis_write_handler(ngx_event_t *wev)
+{
+    ngx_connection_t           *c;
+    ngx_http_vibelock_redis_t  *redis;
+
+    c = wev->data;
+    redis = c->data;
+
+    redisAsyncHandleWrite(redis->ac);
+}
+
+
+/*
+ * Level-triggered: hiredis reads 16 kB an event, and may leave some behind.
+ */
+
+static void
+ngx_http_vibelock_redis_add_read(void *data)
+{
+    ngx_event_t                *rev;
+    ngx_http_vibelock_redis_t  *redis = data;
+
+    rev = redis->connection->read;
+
+    if (!rev->active) {
+        (void) ngx_add_event(rev, NGX_READ_EVENT, NGX_LEVEL_EVENT);
+    }
+}
+
+
+static void
+ngx_http_vibelock_redis_del_read(void *data)
+{
+    ngx_event_t                *rev;
+    ngx_http_vibelock_redis_t  *redis = data;
+
+    rev = redis->connection->read;
+
+    if (rev->active) {
+        (void) ngx_del_event(rev, NGX_READ_EVENT, 0);
+    }
+}
+
+
+static void
+ngx_http_vibelock_redis_add_write(void *data)
+{
+    ngx_event_t                *wev;
+    ngx_http_vibelock_redis_t  *redis = data;
+
+    wev = redis->connection->write;
+
+    if (!wev->active) {
+        (void) ngx_add_event(wev, NGX_WRITE_EVENT, NGX_LEVEL_EVENT);
+    }
+}
+
+
+static void
+ngx_http_vibelock_redis_del_write(void *data)
+{
+    ngx_event_t                *wev;
+    ngx_http_vibelock_redis_t  *redis = data;
+
+    wev = redis->connection->write;
+
+    if (wev->active) {
+        (void) ngx_del_event(wev, NGX_WRITE_EVENT, 0);
+    }
+}

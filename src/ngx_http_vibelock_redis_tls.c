@@ -1,0 +1,155 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include "ngx_http_vibelock_redis_tls.h"
+
+
+#if (NGX_HTTP_VIBELOCK_TLS)
+
+#include <hiredis/hiredis_ssl.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+
+static void ngx_http_vibelock_redis_tls_cleanup(void *data);
+static ngx_int_t ngx_http_vibelock_redis_tls_name(
+    ngx_http_vibelock_redis_url_t *url, SSL *ssl);
+
+
+char *
+ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf,
+    ngx_http_vibelock_redis_url_t *url)
+{
+    SSL_CTX             *ctx;
+    ngx_pool_cleanup_t  *cln;
+
+    cln = ngx_pool_cleanup_add(cf->pool, 0);
+    if (cln == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ctx = SSL_CTX_new(TLS_client_method());
+
+    if (ctx == NULL
+        || SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1
+        || SSL_CTX_set_default_verify_paths(ctx) != 1)
+    {
+        SSL_CTX_free(ctx);
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock_redis\" with \"%V\": the system's "
+                           "certificate authorities cannot be read",
+                           &url->text);
+        return NGX_CONF_ERROR;
+    }
+
+    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+
+    cln->handler = ngx_http_vibelock_redis_tls_cleanup;
+    cln->data = ctx;
+
+    url->tls = ctx;
+
+    return NGX_CONF_OK;
+}
+
+
+static void
+ngx_http_vibelock_redis_tls_cleanup(void *data)
+{
+    SSL_CTX_free(data);
+}
+
+
+ngx_int_t
+ngx_http_vibelock_redis_tls_start(ngx_http_vibelock_redis_url_t *url,
+    redisContext *c)
+{
+    SSL  *ssl;
+
+    ssl = SSL_new(url->tls);
+    if (ssl == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_vibelock_redis_tls_name(url, ssl) != NGX_OK
+        || redisInitiateSSL(c, ssl) != REDIS_OK)
+    {
+        SSL_free(ssl);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+/* whom the certificate has to be for: OpenSSL takes texts with a final zero */
+
+static ngx_int_t
+ngx_http_vibelock_redis_tls_name(ngx_http_vibelock_redis_url_t *url, SSL *ssl)
+{
+    char                name[256];
+    ngx_str_t           host;
+    X509_VERIFY_PARAM  *param;
+
+    host = url->host;
+
+    if (host.len && host.data[0] == '[') {
+        host.data++;
+        host.len -= 2;
+    }
+
+    if (host.len >= sizeof(name)) {
+        return NGX_ERROR;
+    }
+
+    (void) ngx_cpystrn((u_char *) name, host.data, host.len + 1);
+
+    param = SSL_get0_param(ssl);
+
+    if (X509_VERIFY_PARAM_set1_ip_asc(param, name) == 1) {
+        return NGX_OK;
+    }
+
+    if (X509_VERIFY_PARAM_set1_host(param, name, host.len) != 1
+        || SSL_set_tlsext_host_name(ssl, name) != 1)
+    {
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+#else
+
+
+char *
+ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf,
+    ngx_http_vibelock_redis_url_t *url)
+{
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"vibelock_redis\" with \"%V\": the hiredis that this "
+                       "module was built with has no TLS; hiredis 1.0 and "
+                       "later can have it", &url->text);
+
+    return NGX_CONF_ERROR;
+}
+
+
+ngx_int_t
+ngx_http_vibelock_redis_tls_start(ngx_http_vibelock_redis_url_t *url,
+    redisContext *c)
+{
+    return NGX_ERROR;
+}
+
+
+#endif

@@ -1,0 +1,39 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * TLS to Redis, where hiredis has it: the server has to show a certificate
+ * for the host of the URL that the system's authorities vouch for.
+ */
+
+
+#ifndef _NGX_HTTP_VIBELOCK_REDIS_TLS_H_INCLUDED_
+#define _NGX_HTTP_VIBELOCK_REDIS_TLS_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include <hiredis/hiredis.h>
+
+#include "ngx_http_vibelock_redis_url.h"
+
+
+/*
+ * For a URL that asks for it: sets url->tls.  NGX_CONF_OK, or NGX_CONF_ERROR
+ * when a message was logged, as where this hiredis has no TLS.
+ */
+
+char *ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf,
+    ngx_http_vibelock_redis_url_t *url);
+
+/*
+ * Begins TLS on a connection that is being made.  NGX_OK, NGX_ERROR.
+ */
+
+ngx_int_t ngx_http_vibelock_redis_tls_start(
+    ngx_http_vibelock_redis_url_t *url, redisContext *c);
+
+
+#endif /* _NGX_HTTP_VIBELOCK_REDIS_TLS_H_INCLUDED_ */
