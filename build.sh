@@ -47,9 +47,14 @@ usage: ./build.sh <command>
                               named; as root
   package                     build a Debian package for the nginx of this
                               machine: build/libnginx-mod-http-vibelock_*.deb
+  bench [--count] [--quick]   build, and measure beside what people would use
+                              instead; writes docs/performance.md's figures
+    --count                   instructions too, which say more on a machine
+                              that has other work
+    --quick                   less of it, for about a minute; writes nothing
   clean                       remove build/
 
-build, run and test install first what they need and is missing.
+build, run, test and bench install first what they need and is missing.
 
 environment:
   CC=<compiler>               builds with it, for example CC=clang
@@ -833,6 +838,16 @@ export_tree() {
               [ ! -e "$file" ] || printf '%s\0' "$file"
           done \
         | tar --null -T - -c | tar -x -C "$1"
+}
+
+
+# Measuring
+
+bench() {
+    deps build bench
+    build_flavour plain
+
+    VIBELOCK_MODULE=$PWD/build/$MODULE.so perl t/bench/bench.pl "$@"
 }
 
 

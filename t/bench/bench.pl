@@ -1,0 +1,260 @@
+#!/usr/bin/env perl
+
+# The benchmark: vibelock beside what people would use instead.
+#
+#   bench.pl [--count] [--quick | --smoke] [--part=<name>]... [--keep]
+#
+# --count   also count instructions, under valgrind
+# --quick   less of everything, about a minute
+# --smoke   a few of everything: whether it works, no figure means anything
+# --part    requests, count, held, swept, growth, bus; all by default
+# --keep    leave the directory with all files, and callgrind's
+#
+# Prints tables. A whole run with neither --quick nor --part puts them into
+# docs/performance.md too.
+
+use strict;
+use warnings;
+
+use Cwd qw(abs_path);
+use File::Basename qw(dirname);
+use File::Path qw(remove_tree);
+use File::Temp qw(tempdir);
+use Getopt::Long qw(GetOptions);
+use POSIX qw(strftime);
+
+my $root;
+BEGIN { $root = abs_path(dirname(__FILE__) . '/../..') }
+
+use lib "$root/t/bench/lib", "$root/t/lib";
+
+use Bench::Load;
+use Bench::Machine qw(describe program);
+use Bench::Million;
+use Bench::Report;
+use Bench::Requests;
+use Bench::Row;
+use Bench::Setup;
+use Vibelock::Util qw(now);
+
+my %usual = (
+    limit    => 900,
+    rounds   => 9,
+    seconds  => 0.25,
+    first    => 3000,
+    servers  => 1000,
+    count    => { rounds => 5, requests => 300 },
+    locks    => 1_000_000,
+    held     => { rounds => 7, requests => 50_000 },
+    swept    => { rounds => 5, sweep => 5, rate => 1000 },
+    growth   => [10_000, 1_000_000],
+);
+
+my %quick = (
+    %usual,
+    limit    => 240,
+    rounds   => 5,
+    seconds  => 0.05,
+    first    => 1000,
+    count    => { rounds => 2, requests => 100 },
+    locks    => 100_000,
+    held     => { rounds => 5, requests => 5000 },
+    swept    => { rounds => 1, sweep => 2, rate => 1000 },
+    growth   => [10_000, 50_000],
+);
+
+my %smoke = (
+    %quick,
+    limit    => 60,
+    rounds   => 1,
+    seconds  => 0.001,
+    first    => 20,
+    count    => { rounds => 1, requests => 10 },
+    locks    => 2000,
+    held     => { rounds => 1, requests => 100 },
+    swept    => { rounds => 1, sweep => 1, rate => 100 },
+    growth   => [500, 1000],
+);
+
+my ($count, $quick, $smoke, $keep, @parts);
+
+GetOptions(
+    count    => \$count,
+    quick    => \$quick,
+    smoke    => \$smoke,
+    keep     => \$keep,
+    'part=s' => \@parts,
+) && !@ARGV or die "usage: bench.pl [--count] [--quick | --smoke]"
+                 . " [--part=<name>]... [--keep]\n";
+
+my $how = $smoke ? \%smoke : $quick ? \%quick : \%usual;
+my %part = map { $_ => 1 } @parts ? @parts
+         : (qw(requests held swept growth), $count ? 'count' : ());
+
+die "there is no valgrind, which --count needs\n"
+    if $part{count} && !program('valgrind');
+
+$SIG{ALRM} = sub { die "it took more than $how->{limit} s\n" };
+alarm $how->{limit};
+
+my $module = abs_path($ENV{VIBELOCK_MODULE}
+                      // "$root/build/ngx_http_vibelock_module.so");
+my $dir = tempdir('vibelock-bench-XXXXXXXX', TMPDIR => 1);
+chmod 0755, $dir;
+
+my $begun = now();
+my @machine = ('taken on ' . strftime('%Y-%m-%d', gmtime) . ', in '
+               . "$how->{rounds} rounds of each request", describe());
+my $load = Bench::Load->new($dir);
+
+my @timed = (requests(), held(), swept());
+my @counted = counted();
+
+finish();
+exit 0;
+
+sub say_what {
+    my ($what) = @_;
+
+    printf STDERR "--- %4.0f s  %s\n", now() - $begun, $what;
+
+    return;
+}
+
+sub setup {
+    my ($name, %more) = @_;
+
+    mkdir "$dir/$name";
+
+    return Bench::Setup->new(
+        dir     => "$dir/$name",
+        module  => $module,
+        servers => $how->{servers},
+        %more,
+    )->start;
+}
+
+sub requests {
+    return () unless $part{requests} || $part{growth};
+
+    my $setup = setup('time');
+    my @rows;
+
+    if ($part{requests}) {
+        say_what('processor time of requests');
+
+        my $samples = Bench::Requests::by_time($setup, $load,
+            map { $_ => $how->{$_} } qw(rounds seconds first));
+
+        push @rows, Bench::Requests::rows($samples, 'ns');
+    }
+
+    if ($part{growth}) {
+        say_what('memory of a worker');
+        push @rows, growth($setup);
+    }
+
+    $setup->stop;
+
+    return @rows;
+}
+
+# All that a gateway is asked, one worker.
+
+sub growth {
+    my ($setup) = @_;
+
+    my @subjects = map { $setup->subject($_) }
+                   qw(delete checked proxied_guarded exec);
+    my $nginx = $subjects[0]{nginx};
+    my ($sent, @memory) = (0);
+
+    for my $total (@{ $how->{growth} }) {
+        while ($sent < $total) {
+            for my $s (@subjects) {
+                my $n = $how->{growth}[0] / 10;
+
+                Bench::Requests::send_to($load, $s, requests => $n);
+                $sent += $n;
+            }
+        }
+
+        push @memory, $nginx->memory_kb;
+    }
+
+    return Bench::Row->new(
+        what        => 'memory of a worker after '
+                       . Bench::Million::words($how->{growth}[1])
+                       . ' more requests',
+        alternative => 'after ' . Bench::Million::words($how->{growth}[0]),
+        unit        => 'kB',
+        bar         => 1,
+        pairs       => [[@memory[1, 0]]],
+    );
+}
+
+sub held {
+    return () unless $part{held};
+
+    say_what("$how->{locks} locks held");
+
+    return Bench::Million::held({ dir => $dir, module => $module }, $load,
+                                locks => $how->{locks}, %{ $how->{held} });
+}
+
+sub swept {
+    return () unless $part{swept};
+
+    say_what("$how->{locks} locks expire");
+
+    return Bench::Million::swept({ dir => $dir, module => $module }, $load,
+                                 locks => $how->{locks}, %{ $how->{swept} });
+}
+
+sub counted {
+    return () unless $part{count};
+
+    say_what('instructions of requests');
+
+    my $setup = setup('count', count => 1, keep => $keep);
+
+    my $samples = Bench::Requests::by_count($setup, $load,
+                                            %{ $how->{count} });
+
+    $setup->stop;
+
+    return Bench::Requests::rows($samples, 'instructions');
+}
+
+sub finish {
+    my %text = (
+        machine => join('', map { "- $_\n" } @machine),
+        time    => Bench::Report::table(@timed),
+        count   => Bench::Report::table(@counted),
+    );
+
+    print "\n$text{machine}\n";
+    print "$text{time}\n" if @timed;
+    print "$text{count}\n" if @counted;
+
+    return if $quick || $smoke || @parts;
+
+    for my $name ('machine', 'time', $count ? 'count' : ()) {
+        Bench::Report::insert("$root/docs/performance.md", $name,
+                              "\n$text{$name}\n");
+    }
+
+    say_what('docs/performance.md has these figures now');
+
+    return;
+}
+
+END {
+    my $code = $?;
+
+    if ($dir) {
+        $keep ? print STDERR "--- files: $dir\n" : remove_tree($dir);
+    }
+
+    $? = $code;
+}

@@ -1,0 +1,256 @@
+package Bench::Million;
+
+# Many locks at once: the memory they take, what they do to others, and how
+# they go.
+#
+#   my $options = { dir => $directory, module => '/path/of.so' };
+#
+#   my @rows = Bench::Million::held($options, $load,
+#       locks => 1000000, rounds => 5, requests => 50000);
+#   my $row = Bench::Million::swept($options, $load,
+#       locks => 1000000, rounds => 5, sweep => 5, rate => 1000);
+#
+# Locks are held by requests that ended while vibelock_keep told to keep them.
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use Time::HiRes qw(sleep);
+
+use Bench::Machine qw(program);
+use Bench::Nginx;
+use Bench::Row qw(median);
+use Bench::Setup;
+use Vibelock::Redis;
+use Vibelock::Util qw(now);
+
+# Keys of the requests that are measured are none of those that are held.
+use constant OTHERS => 1 << 40;
+use constant FEW    => 1000;
+
+sub held {
+    my ($options, $load, %how) = @_;
+
+    my $locks = $how{locks};
+
+    # 133 bytes for each, and some room: what is left over is filled too.
+    my $size = $locks * 133 + 1024 * 1024;
+
+    my %zones = (many => $locks, few => FEW);
+
+    my $nginx = Bench::Nginx->new(
+        dir     => "$options->{dir}/held",
+        modules => [$options->{module}],
+        http    => join("\n", map {
+            "vibelock_zone \$server_id zone=$_:$size sweep=1h;" } keys %zones),
+        servers => { map {
+            $_           => guarded($_),
+            "fill_$_"    => guarded($_, 'vibelock_keep 1; vibelock_ttl 1d;'),
+        } keys %zones },
+    )->start;
+
+    for my $zone (keys %zones) {
+        $load->run(filling($nginx, "fill_$zone", requests => $zones{$zone}));
+    }
+
+    my $samples = acquiring($nginx, $load, [keys %zones], %how);
+
+    my $more = $load->run(filling($nginx, 'fill_many', requests => 2 * $locks,
+                                  base => $locks, stop => 1, others => 1));
+
+    $nginx->stop;
+
+    my $held = $locks + $more->{good};
+    my $redis = redis_bytes($locks);
+
+    return (
+        Bench::Row->new(
+            what        => 'zone bytes per lock, all counted, '
+                           . 'keys of 36 bytes',
+            alternative => 'the same key and content in Redis',
+            unit        => 'bytes',
+            limit       => 144,
+            pairs       => [[$size / $held, $redis]],
+        ),
+        Bench::Row->new(
+            what        => 'guarded request with ' . words($locks)
+                           . ' locks held',
+            alternative => 'with ' . words(FEW) . ' held',
+            unit        => 'ns',
+            bar         => 1.3,
+            pairs       => [map {
+                [$samples->{many}[$_], $samples->{few}[$_]]
+            } 0 .. $how{rounds} - 1],
+        ),
+    );
+}
+
+sub words { return Bench::Row::thousands($_[0]) }
+
+sub guarded {
+    my ($zone, $more) = @_;
+
+    return Bench::Setup::location({ path => 'exec', conf => join "\n",
+        "vibelock exec zone=$zone;", $more // '', 'empty_gif;' });
+}
+
+sub filling {
+    my ($nginx, $server, %how) = @_;
+
+    return (
+        port        => $nginx->port($server),
+        request     => Bench::Setup::request({
+            method => 'GET', path => 'exec', body => delete $how{body} }),
+        connections => 8,
+        span        => $how{requests},
+        %how,
+    );
+}
+
+sub acquiring {
+    my ($nginx, $load, $zones, %how) = @_;
+
+    my %samples;
+    my %all = (requests => $how{requests}, base => OTHERS);
+
+    $load->run(filling($nginx, $_, %all)) for @$zones;
+
+    for my $round (1 .. $how{rounds}) {
+        for my $zone ($round % 2 ? @$zones : reverse @$zones) {
+            my $before = $nginx->cpu_ns;
+
+            $load->run(filling($nginx, $zone, %all));
+
+            push @{ $samples{$zone} },
+                ($nginx->cpu_ns - $before) / $how{requests};
+        }
+    }
+
+    return \%samples;
+}
+
+# What a record has: the owner's hash, the operation, the token, the times.
+
+sub redis_bytes {
+    my ($locks) = @_;
+
+    return undef unless program('redis-server');
+
+    my $redis = Vibelock::Redis->start;
+    my $memory = sub {
+        return $redis->cmd('INFO', 'memory') =~ /^used_memory:(\d+)/m ? $1 : 0;
+    };
+
+    my $before = $memory->();
+    my $step = 10000;
+
+    for (my $from = 0; $from < $locks; $from += $step) {
+        my $to = $from + $step > $locks ? $locks : $from + $step;
+
+        $redis->cmd('EVAL', <<'END', 0, Bench::Setup::SERVER, $from, $to - 1);
+            for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do
+                redis.call('SET', ARGV[1] .. string.format('%012x', i),
+                           string.rep('o', 32) .. 'exec' .. '1790000000000000'
+                           .. '1790000000000',
+                           'NX', 'PX', 86400000)
+            end
+END
+    }
+
+    my $bytes = ($memory->() - $before) / $locks;
+
+    $redis->stop;
+
+    return $bytes;
+}
+
+# A worker that sweeps answers others in between.  They are sent at their time,
+# and the longest that one waited is what counts.
+
+sub swept {
+    my ($options, $load, %how) = @_;
+
+    my $locks = $how{locks};
+    my $size = $locks * 133 + 1024 * 1024;
+
+    my $nginx = Bench::Nginx->new(
+        dir     => "$options->{dir}/swept",
+        modules => [$options->{module}],
+        http    => "vibelock_zone \$server_id zone=many:$size"
+                   . " sweep=$how{sweep}s;",
+        servers => {
+            many => guarded('many'),
+            fill => guarded('many',
+                            'vibelock_keep 1; vibelock_ttl json=timeout;'),
+        },
+    )->start;
+
+    my @pairs = map { expiring($nginx, $load, %how) } 1 .. $how{rounds};
+
+    $nginx->stop;
+
+    return Bench::Row->new(
+        what        => words($locks)
+                       . ' locks expire: longest wait of another request',
+        alternative => 'without',
+        unit        => 'us',
+        limit       => 1000,
+        difference  => 1,
+        pairs       => \@pairs,
+    );
+}
+
+sub expiring {
+    my ($nginx, $load, %how) = @_;
+
+    my $parts = 20;
+    my $part = int($how{locks} / $parts) || 1;
+    my $window = $how{sweep} + 2;
+
+    my $take = sub {
+        my ($base, $ttl) = @_;
+
+        $load->run(filling($nginx, 'fill', requests => $part, base => $base,
+                           body => sprintf '{"timeout":%d}', $ttl));
+    };
+
+    # From the first part follows when all of them are there, and then some
+    # time has to be left that they are held in.
+
+    my $start = now();
+    $take->(2 * OTHERS, 1);
+    my $end = now() + 1.4 * $parts * (now() - $start) + $window + 2;
+
+    for my $i (0 .. $parts - 1) {
+        my $ttl = $end - now();
+
+        croak 'it took too long to take the locks' if $ttl < $window + 1;
+
+        $take->($i * $part, $ttl);
+    }
+
+    my $without = waiting($nginx, $load, $window, %how);
+
+    my $rest = $end - 1 - now();
+    sleep $rest if $rest > 0;
+
+    my $with = waiting($nginx, $load, $window, %how);
+
+    return [$with, $without];
+}
+
+sub waiting {
+    my ($nginx, $load, $seconds, %how) = @_;
+
+    my $result = $load->run(filling($nginx, 'many',
+        base        => OTHERS,
+        rate        => $how{rate},
+        connections => 1,
+        requests    => int($seconds * $how{rate}),
+    ));
+
+    return $result->{max};
+}
+
+1;

@@ -1,0 +1,206 @@
+package Bench::Nginx;
+
+# An nginx to be measured: its workers' processor time, instructions, memory.
+#
+#   my $nginx = Bench::Nginx->new(
+#       dir     => $directory,       of its own; made if it is not there
+#       modules => ['/path/of.so'],
+#       main    => '…',  http => '…',      lines of these levels
+#       servers => { name => '…' },        the lines of a server each
+#       workers => 1,
+#       cpu     => 0,                where the workers run, or a list "0,1"
+#       count   => 1,                under valgrind, to count instructions
+#   );
+#   $nginx->start;
+#   $nginx->port('name')
+#   $nginx->cpu_ns           processor time of all workers, up to now
+#   $nginx->memory_kb        memory of their own, the zones not included
+#   $nginx->instructions     since the last call, or the start
+#   $nginx->stop;
+#
+# A server has one location that is measured: a regular expression that comes
+# second costs one more match.
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use IO::Socket::INET;
+
+use Bench::Machine qw(worker_cpu pinned);
+use Vibelock::Port qw(free_port);
+use Vibelock::Process qw(spawn alive wait_exit end_group);
+use Vibelock::Util qw(wait_for read_file write_file);
+use Vibelock::Workers;
+
+sub new {
+    my ($class, %how) = @_;
+
+    mkdir $how{dir};
+
+    return bless { workers => 1, cpu => worker_cpu(), %how, ports => {} },
+                 $class;
+}
+
+sub port {
+    my ($self, $name) = @_;
+
+    return $self->{ports}{$name} //= free_port();
+}
+
+sub start {
+    my ($self) = @_;
+
+    my $dir = $self->{dir};
+
+    write_file("$dir/nginx.conf", $self->conf);
+    $self->{dumps} = 0;
+
+    my @command = ('nginx', '-p', "$dir/", '-e', "$dir/error.log",
+                   '-c', "$dir/nginx.conf");
+
+    # Each worker writes what it has counted when it reopens its logs, for
+    # which there is a signal; that function has a name in every nginx.
+
+    unshift @command, 'valgrind', '--tool=callgrind',
+        "--callgrind-out-file=$dir/callgrind.%p",
+        '--dump-before=ngx_reopen_files'
+        if $self->{count};
+
+    my $pid = $self->{pid} = spawn([pinned($self->{cpu}, @command)],
+        env    => { PATH => "$ENV{PATH}:/usr/sbin" },
+        stdout => "$dir/output.log",
+        stderr => "$dir/output.log",
+    );
+
+    my $up = wait_for {
+        my @pids = $self->pids;
+
+        !alive($pid) || (@pids == $self->{workers} && $self->answers)
+    } 60;
+
+    croak "nginx in $dir did not start:\n" . read_file("$dir/output.log")
+        . (-e "$dir/error.log" ? read_file("$dir/error.log") : '')
+        unless $up && alive($pid);
+
+    return $self;
+}
+
+sub conf {
+    my ($self) = @_;
+
+    my $dir = $self->{dir};
+
+    return join "\n",
+        'daemon off;',
+        "worker_processes $self->{workers};",
+        $> == 0 ? 'user root;' : (),
+        "pid $dir/nginx.pid;",
+        "error_log $dir/error.log crit;",
+        (map { "load_module $_;" } @{ $self->{modules} || [] }),
+        $self->{main} // '',
+        'events { worker_connections 1024; }',
+        'http {',
+        'access_log off;',
+        'keepalive_requests 1000000000;',
+        'keepalive_timeout 1h;',
+        'default_type application/octet-stream;',
+        (map { "${_}_temp_path $dir/temp_$_;" }
+         qw(client_body proxy fastcgi uwsgi scgi)),
+        $self->{http} // '',
+        (map { $self->server($_) } sort keys %{ $self->{servers} }),
+        "}\n";
+}
+
+sub server {
+    my ($self, $name) = @_;
+
+    my $reuseport = $self->{workers} > 1 ? ' reuseport' : '';
+
+    return join "\n",
+        'server {',
+        'listen 127.0.0.1:' . $self->port($name) . "$reuseport;",
+        'server_name localhost;',
+        $self->{servers}{$name},
+        '}';
+}
+
+sub pids {
+    my ($self) = @_;
+
+    return Vibelock::Workers::children($self->{pid});
+}
+
+sub answers {
+    my ($self) = @_;
+
+    my ($name) = sort keys %{ $self->{servers} };
+
+    return IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                                 PeerPort => $self->port($name));
+}
+
+sub cpu_ns {
+    my ($self) = @_;
+
+    my $ns = 0;
+
+    for my $pid ($self->pids) {
+        my ($own) = read_file("/proc/$pid/schedstat") =~ /^(\d+)/;
+        $ns += $own;
+    }
+
+    return $ns;
+}
+
+sub memory_kb {
+    my ($self) = @_;
+
+    my $kb = 0;
+
+    for my $pid ($self->pids) {
+        my ($own) = read_file("/proc/$pid/status") =~ /^RssAnon:\s*(\d+)/m;
+        $kb += $own;
+    }
+
+    return $kb;
+}
+
+sub instructions {
+    my ($self) = @_;
+
+    my $n = ++$self->{dumps};
+    my $sum = 0;
+
+    my @pids = $self->pids;
+
+    kill 'USR1', @pids;
+
+    for my $pid (@pids) {
+        my $file = "$self->{dir}/callgrind.$pid.$n";
+        my $total;
+
+        wait_for {
+            -e $file && ((($total) = read_file($file) =~ /^totals: (\d+)/m));
+        } or croak "there is no $file";
+
+        $sum += $total;
+        unlink $file unless $self->{keep};
+    }
+
+    return $sum;
+}
+
+sub stop {
+    my ($self) = @_;
+
+    my $pid = delete $self->{pid} or return;
+
+    kill 'TERM', $pid;
+    wait_exit($pid, 20);
+    end_group($pid);
+
+    return;
+}
+
+1;

@@ -1,0 +1,206 @@
+package Bench::Requests;
+
+# What a request costs, by processor time or by instructions: every subject of
+# a setup once in each round, so that what changes on the machine meanwhile
+# changes all of them.
+#
+#   my $samples = Bench::Requests::by_time($setup, $load,
+#                                          rounds => 9, seconds => 0.25);
+#   my $samples = Bench::Requests::by_count($setup, $load,
+#                                           rounds => 5, requests => 300);
+#   $samples->{delete}      [ns of processor time, or instructions, of one
+#                            request, by round]
+#   my @rows = Bench::Requests::rows($samples, 'ns' | 'instructions');
+#   Bench::Requests::send_to($load, $setup->subject('delete'), requests => 10000);
+
+use strict;
+use warnings;
+
+use Bench::Row;
+
+# Against what a bar is measured.  "over" are two subjects; "added" are two
+# pairs of them, and what counts is the difference in each.
+
+my @rows = (
+    {
+        what        => 'DELETE …/lock, no lock, key in the registry',
+        alternative => '`return 200` of the same bytes',
+        over        => [qw(delete return200)],
+        bar         => 1.15,
+        by          => 'instructions',
+    },
+    {
+        what        => 'guard around local content, added',
+        alternative => 'a lock in `ngx.shared.DICT` from Lua, added',
+        added       => [qw(guarded local lua local)],
+        bar         => 1 / 3,
+        by          => 'ns',
+    },
+    {
+        what        => 'the same',
+        alternative => '`SET NX` in Redis from Lua, added',
+        added       => [qw(guarded local lua_redis local)],
+    },
+    {
+        what        => 'the same',
+        alternative => '`limit_conn 1`, added',
+        added       => [qw(guarded local limited local)],
+        bar         => 4,
+        by          => 'instructions',
+    },
+    {
+        what        => 'the same with the key in the registry, added',
+        alternative => '`limit_conn 1`, added',
+        added       => [qw(checked local limited local)],
+    },
+    {
+        what        => 'guarded proxied request, no body',
+        alternative => 'the same unguarded',
+        over        => [qw(proxied_guarded proxied)],
+        bar         => 1.05,
+        by          => 'instructions',
+    },
+    {
+        what        => 'guarded exec, TTL from a JSON body of 300 bytes',
+        alternative => 'the same POST unguarded',
+        over        => [qw(exec post)],
+        bar         => 1.10,
+        by          => 'instructions',
+    },
+    {
+        what        => '409 on a hot key, two workers',
+        alternative => '`return 409` of the same bytes',
+        over        => [qw(busy return409)],
+        bar         => 1.15,
+        by          => 'instructions',
+    },
+);
+
+sub by_time {
+    my ($setup, $load, %how) = @_;
+
+    my (%samples, %requests);
+
+    for my $name ($setup->subjects) {
+        my $s = $setup->subject($name);
+        my $first = $how{first} // 1000;
+
+        send_to($load, $s, requests => $first);
+        my $ns = time_of($load, $s, $first);
+
+        $requests{$name} = int($how{seconds} * 1e9 / $ns) || 1;
+    }
+
+    for my $round (1 .. $how{rounds}) {
+        for my $name (turned($round, $setup->subjects)) {
+            push @{ $samples{$name} },
+                time_of($load, $setup->subject($name), $requests{$name});
+        }
+    }
+
+    return \%samples;
+}
+
+sub time_of {
+    my ($load, $s, $requests) = @_;
+
+    my $before = $s->{nginx}->cpu_ns;
+
+    send_to($load, $s, requests => $requests);
+
+    return ($s->{nginx}->cpu_ns - $before) / $requests;
+}
+
+# Two loads of different length: what a connection costs is in both.
+
+sub by_count {
+    my ($setup, $load, %how) = @_;
+
+    my %samples;
+    my $few = 20;
+
+    send_to($load, $setup->subject($_), requests => $few)
+        for $setup->subjects;
+
+    for my $round (1 .. $how{rounds}) {
+        for my $name (turned($round, $setup->subjects)) {
+            my $s = $setup->subject($name);
+
+            $s->{nginx}->instructions;
+
+            my ($short, $long) = map {
+                send_to($load, $s, requests => $_,
+                        connections => $s->{nginx}{workers} > 1 ? 8 : 1);
+                $s->{nginx}->instructions;
+            } $few, $few + $how{requests};
+
+            push @{ $samples{$name} }, ($long - $short) / $how{requests};
+        }
+    }
+
+    return \%samples;
+}
+
+# Another order in each round: whoever comes after the heaviest is not always
+# the same.
+
+sub turned {
+    my ($round, @names) = @_;
+
+    push @names, splice @names, 0, $round * 5 % @names;
+
+    return $round % 2 ? @names : reverse @names;
+}
+
+sub send_to {
+    my ($load, $s, %how) = @_;
+
+    return $load->run(
+        connections => 8,
+        %how,
+        port    => $s->{port},
+        request => $s->{request},
+        status  => $s->{status},
+        span    => $s->{span},
+    );
+}
+
+sub rows {
+    my ($samples, $unit) = @_;
+
+    return map { row($samples, $unit, $_) } @rows;
+}
+
+sub row {
+    my ($samples, $unit, $row) = @_;
+
+    my @names = @{ $row->{over} || $row->{added} };
+    my ($missing) = grep { !$samples->{$_} } @names;
+
+    my %row = (
+        what        => $row->{what},
+        alternative => $row->{alternative},
+        unit        => $unit,
+        bar         => $row->{bar},
+        decided     => !$row->{by} || $row->{by} eq $unit,
+        by          => $row->{by},
+    );
+
+    if ($missing) {
+        return Bench::Row->new(%row,
+            missing => $missing =~ /redis/ ? 'no Lua module, or no Redis'
+                                           : 'no Lua module');
+    }
+
+    my @pairs = map {
+        my $round = $_;
+        my @values = map { $samples->{$_}[$round] } @names;
+
+        @values == 2 ? [@values]
+                     : [$values[0] - $values[1], $values[2] - $values[3]];
+    } 0 .. $#{ $samples->{ $names[0] } };
+
+    return Bench::Row->new(%row, pairs => \@pairs);
+}
+
+1;

@@ -1,0 +1,148 @@
+package Bench::Row;
+
+# A row of the report: samples of what is measured and of its alternative, a
+# pair for each round, and what they have to be.
+#
+#   Bench::Row->new(
+#       what        => 'DELETE …/lock, no lock',
+#       alternative => '`return 200` of the same bytes',
+#       unit        => 'us',            see figure()
+#       bar         => 1.15,            the most that the ratio may be
+#       limit       => 144,             … or that the value itself may be
+#       decided     => 0,               the bar is another table's
+#       pairs       => [[$ours, $theirs], …],
+#       difference  => 1,               ours - theirs is what is looked at
+#       missing     => 'why',           there are no pairs
+#   );
+#   $row->cells     what, alternative, vibelock, ratio, bar, met
+#   $row->met       1, 0, or undef where nothing is decided
+
+use strict;
+use warnings;
+
+use Exporter qw(import);
+
+our @EXPORT_OK = qw(median figure);
+
+sub new {
+    my ($class, %row) = @_;
+
+    return bless { decided => 1, %row }, $class;
+}
+
+sub median {
+    my @sorted = sort { $a <=> $b } @_;
+
+    return @sorted % 2
+        ? $sorted[$#sorted / 2]
+        : ($sorted[@sorted / 2] + $sorted[@sorted / 2 - 1]) / 2;
+}
+
+# What a round gives: a ratio, a difference, or the value alone.
+
+sub results {
+    my ($self) = @_;
+
+    return map {
+        my ($ours, $theirs) = @$_;
+
+        defined $self->{limit}
+            ? ($self->{difference} ? $ours - $theirs : $ours)
+            : $ours / $theirs;
+    } @{ $self->{pairs} || [] };
+}
+
+sub result {
+    my ($self) = @_;
+
+    my @results = $self->results;
+
+    return @results ? median(@results) : undef;
+}
+
+sub bar { return $_[0]{bar} // $_[0]{limit} }
+
+sub met {
+    my ($self) = @_;
+
+    return undef unless defined $self->bar && $self->{decided};
+
+    my $result = $self->result // return undef;
+
+    return $result <= $self->bar ? 1 : 0;
+}
+
+sub cells {
+    my ($self) = @_;
+
+    my @cells = ($self->{what}, $self->{alternative} // '');
+
+    return (@cells, "not measured: $self->{missing}", '', $self->bar_text, '')
+        if $self->{missing};
+
+    my @pairs = @{ $self->{pairs} };
+    my @ours = map { $_->[0] } @pairs;
+    my @theirs = map { $_->[1] // () } @pairs;
+
+    $cells[1] .= ': ' . figure(median(@theirs), $self->{unit}) if @theirs;
+
+    my $met = $self->met;
+
+    return (@cells, figure(median(@ours), $self->{unit}), $self->ratio_text,
+            $self->bar_text, !defined $met ? '' : $met ? 'yes' : 'no');
+}
+
+sub ratio_text {
+    my ($self) = @_;
+
+    my @results = sort { $a <=> $b } $self->results;
+
+    if (!defined $self->{limit}) {
+        @results = map { sprintf $_ < 0.1 ? '%.3f' : '%.2f', $_ }
+                   median(@results), @results[0, -1];
+
+    } elsif ($self->{difference}) {
+        @results = map { figure($_, $self->{unit}) }
+                   median(@results), @results[0, -1];
+    } else {
+        return '';
+    }
+
+    my ($median, $least, $most) = @results;
+
+    return $least eq $most ? $median : "$median ($least to $most)";
+}
+
+sub bar_text {
+    my ($self) = @_;
+
+    return '' unless defined $self->bar;
+    return $self->{by} eq 'ns' ? 'by time' : 'by instructions'
+        unless $self->{decided};
+
+    return 'at most ' . (defined $self->{limit}
+        ? figure($self->{limit}, $self->{unit})
+        : sprintf '%.3g', $self->{bar});
+}
+
+sub figure {
+    my ($value, $unit) = @_;
+
+    return thousands(sprintf '%.0f', $value) . ' instructions'
+        if $unit eq 'instructions';
+    return sprintf '%.2f µs', $value / 1000 if $unit eq 'ns';
+    return sprintf '%.2f ms', $value / 1000 if $unit eq 'us';
+    return sprintf '%.1f bytes', $value if $unit eq 'bytes';
+
+    return thousands(sprintf '%.0f', $value) . " $unit";
+}
+
+sub thousands {
+    my ($text) = @_;
+
+    1 while $text =~ s/^(-?\d+)(\d{3})/$1,$2/;
+
+    return $text;
+}
+
+1;

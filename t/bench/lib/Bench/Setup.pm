@@ -1,0 +1,480 @@
+package Bench::Setup;
+
+# What is measured, and beside what: servers, and the requests to them.
+#
+#   my $setup = Bench::Setup->new(
+#       dir     => $directory,
+#       module  => '/path/of.so',
+#       servers => 1000,             in the registry, and asked for in turn
+#       count   => 1,                under valgrind
+#   );
+#   $setup->start;
+#   $setup->subjects                 the names of what is measured
+#   $setup->subject('delete')        { name, nginx, port, request, status,
+#                                      span }; undef where a part is missing
+#   $setup->stop;
+#
+# Two subjects that are compared answer the same bytes, which start() checks.
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use Digest::SHA qw(sha256_hex);
+use File::Basename qw(dirname);
+use IO::Select;
+use IO::Socket::INET;
+
+use Bench::Machine qw(both_cpus client_cpu module program);
+use Bench::Nginx;
+use Vibelock::Redis;
+use Vibelock::Util qw(read_file write_file);
+
+use constant API_KEY => 'vl_live_0123456789abcdef0123456789abcdef';
+
+# A server's id ends where the load generator counts.
+use constant SERVER  => 'da76a437-284c-47fa-8462-';
+use constant COUNTER => '@' x 12;
+use constant FIRST   => '0' x 12;
+
+my $servers = '~ ^/v1/infra/servers/(?<server_id>[^/]+)';
+
+my $command = '{"command":"cd /srv/app && ./bin/migrate --all %s",'
+            . '"timeout":60,"shell":true}';
+
+# A body of 300 bytes.
+
+my $body = sprintf $command, 'x' x (300 - length(sprintf $command, ''));
+
+# By name: the nginx that serves it, the location, and the request.  Where
+# "same" stands, the location returns what that other subject answers.
+
+my %subjects = (
+
+    delete => {
+        nginx => 'vibelock', method => 'DELETE', path => 'lock',
+        conf => 'vibelock_release zone=ops;',
+    },
+    return200 => {
+        nginx => 'plain', method => 'DELETE', path => 'lock',
+        same => 'delete',
+    },
+
+    busy => {
+        nginx => 'vibelock2', path => 'deploy', hot => 1, status => 409,
+        conf => 'vibelock deploy zone=ops; empty_gif;',
+    },
+    return409 => {
+        nginx => 'plain2', path => 'deploy', hot => 1, status => 409,
+        same => 'busy',
+    },
+
+    local => {
+        nginx => 'plain', path => 'exec', conf => 'empty_gif;',
+    },
+    guarded => {
+        nginx => 'bare', path => 'exec',
+        conf => 'vibelock exec zone=ops; empty_gif;',
+    },
+    checked => {
+        nginx => 'vibelock', path => 'exec',
+        conf => 'vibelock exec zone=ops; empty_gif;',
+    },
+    limited => {
+        nginx => 'limit', path => 'exec',
+        conf => 'limit_conn servers 1; empty_gif;',
+    },
+    lua => {
+        nginx => 'lua', path => 'exec', conf => <<'END',
+            access_by_lua_block {
+                local locks = ngx.shared.locks
+
+                if not locks:add(ngx.var.server_id, 1, 900) then
+                    return ngx.exit(409)
+                end
+
+                ngx.ctx.locked = true
+            }
+            log_by_lua_block {
+                if ngx.ctx.locked then
+                    ngx.shared.locks:delete(ngx.var.server_id)
+                end
+            }
+            empty_gif;
+END
+    },
+    lua_redis => {
+        nginx => 'lua', path => 'exec', conf => <<'END',
+            access_by_lua_block {
+                return require("redis_lock").take(ngx.var.server_id)
+            }
+            log_by_lua_block {
+                require("redis_lock").release()
+            }
+            empty_gif;
+END
+    },
+
+    proxied => {
+        nginx => 'plain', path => 'deploy',
+        conf => 'proxy_pass http://platform;',
+    },
+    proxied_guarded => {
+        nginx => 'vibelock', path => 'deploy', conf => <<'END',
+            vibelock deploy zone=ops;
+            vibelock_ttl 15m;
+            vibelock_overrun on;
+            proxy_pass http://platform;
+END
+    },
+
+    post => {
+        nginx => 'plain', method => 'POST', path => 'exec', body => $body,
+        conf => 'proxy_pass http://platform;',
+    },
+    exec => {
+        nginx => 'vibelock', method => 'POST', path => 'exec', body => $body,
+        conf => <<'END',
+            vibelock exec zone=ops;
+            vibelock_ttl json=timeout default=60s add=90s max=1h;
+            proxy_pass http://platform;
+END
+    },
+);
+
+sub new {
+    my ($class, %how) = @_;
+
+    my %own = map { $_ => { %{ $subjects{$_} }, name => $_ } } keys %subjects;
+
+    return bless { servers => 1000, %how, subject => \%own, nginx => {} },
+                 $class;
+}
+
+sub subjects { return sort keys %{ $_[0]{subject} } }
+
+sub subject { return $_[0]{subject}{ $_[1] } }
+
+sub start {
+    my ($self) = @_;
+
+    my $subject = $self->{subject};
+
+    delete @$subject{qw(lua lua_redis)} unless lua_modules();
+    delete $subject->{lua_redis} unless program('redis-server');
+
+    for my $s (values %$subject) {
+        $s->{method} //= 'GET';
+        $s->{status} //= 200;
+        $s->{span} = $s->{hot} ? 1 : $self->{servers};
+        $s->{request} = request($s);
+    }
+
+    write_file("$self->{dir}/registry.json", $self->registry);
+
+    $self->start_upstream;
+    $self->start_vibelock;
+    $self->start_lua if $subject->{lua};
+    $self->start_nginx('limit',
+        http => 'limit_conn_zone $server_id zone=servers:10m;');
+
+    $self->take_hot_lock;
+    $self->start_plain;
+
+    $self->check($_) for map { $subject->{$_} } $self->subjects;
+
+    return $self;
+}
+
+sub stop {
+    my ($self) = @_;
+
+    $_->stop for values %{ $self->{nginx} };
+    $self->{redis}->stop if $self->{redis};
+    delete @$self{qw(redis holder deaf)};
+
+    return;
+}
+
+# The parts
+
+sub start_nginx {
+    my ($self, $name, %how) = @_;
+
+    my @own = grep { $_->{nginx} eq $name } values %{ $self->{subject} };
+
+    my $nginx = $self->{nginx}{$name} = Bench::Nginx->new(
+        dir   => "$self->{dir}/$name",
+        count => $self->{count},
+        keep  => $self->{keep},
+        %how,
+        servers => {
+            %{ $how{servers} || {} },
+            map { $_->{name} => location($_) } @own,
+        },
+    );
+
+    $nginx->start;
+
+    for my $s (@own) {
+        $s->{port} = $nginx->port($s->{name});
+        $s->{nginx} = $nginx;
+    }
+
+    return;
+}
+
+sub location {
+    my ($s) = @_;
+
+    return "location $servers/$s->{path}\$ {\n$s->{conf}\n}";
+}
+
+sub start_upstream {
+    my ($self) = @_;
+
+    $self->start_nginx('upstream',
+        cpu     => client_cpu(),
+        count   => 0,
+        servers => { upstream => 'location / { return 200 "done\n"; }' });
+
+    my $port = $self->{nginx}{upstream}->port('upstream');
+
+    $self->{platform} = <<"END";
+        upstream platform {
+            server 127.0.0.1:$port;
+            keepalive 32;
+        }
+
+        proxy_ignore_client_abort on;
+        proxy_http_version 1.1;
+        proxy_set_header Host \$host;
+        proxy_set_header Connection "";
+END
+
+    return;
+}
+
+sub start_vibelock {
+    my ($self) = @_;
+
+    my $zone = 'vibelock_zone $server_id zone=ops:10m sweep=1h;';
+    my $registry = "vibelock_registry $self->{dir}/registry.json check=1h;";
+    my @modules = (modules => [$self->{module}]);
+
+    $self->start_nginx('vibelock', @modules,
+        http => join "\n", $zone, $registry, $self->{platform});
+
+    $self->start_nginx('bare', @modules, http => $zone);
+
+    # The hot lock is held by a request whose upstream never answers.
+
+    $self->{deaf} = IO::Socket::INET->new(
+        LocalAddr => '127.0.0.1', Proto => 'tcp', Listen => 5,
+    ) or croak "cannot listen: $!";
+
+    my $port = $self->{deaf}->sockport;
+
+    $self->start_nginx('vibelock2', @modules,
+        workers => 2,
+        cpu     => both_cpus(),
+        http    => join("\n", $zone, $registry),
+        servers => { hold => location({ path => 'deploy', conf => <<"END" }) });
+            vibelock deploy zone=ops;
+            vibelock_ttl 1h;
+            proxy_read_timeout 1h;
+            proxy_pass http://127.0.0.1:$port;
+END
+
+    return;
+}
+
+sub registry {
+    my ($self) = @_;
+
+    my $hash = sha256_hex(API_KEY);
+    my @servers = map {
+        sprintf '{"id":"%s%012x","key":"k1","kind":"STANDALONE"}', SERVER, $_
+    } 0 .. $self->{servers} - 1;
+
+    return join '',
+        '{"version":1,',
+        qq("keys":[{"id":"k1","type":"api","sha256":"$hash"}],\n),
+        '"servers":[', join(",\n", @servers), "]}\n";
+}
+
+sub lua_modules {
+    my @modules = map { module($_) // () }
+                  qw(ndk_http_module ngx_http_lua_module);
+
+    return @modules == 2 ? @modules : ();
+}
+
+sub start_lua {
+    my ($self) = @_;
+
+    my $http = 'lua_shared_dict locks 10m;';
+
+    if ($self->{subject}{lua_redis}) {
+        my $redis = $self->{redis} = Vibelock::Redis->start;
+        my $text = read_file(dirname(__FILE__) . '/../../redis_lock.lua');
+        my $port = $redis->port;
+
+        $text =~ s/REDIS_PORT/$port/;
+        write_file("$self->{dir}/redis_lock.lua", $text);
+
+        $http .= qq(\nlua_package_path "$self->{dir}/?.lua;;";);
+    }
+
+    $self->start_nginx('lua', modules => [lua_modules()], http => $http);
+
+    return;
+}
+
+sub take_hot_lock {
+    my ($self) = @_;
+
+    my $s = $self->{subject}{busy};
+
+    $self->{holder} = send_to($s->{nginx}->port('hold'), $s->{request});
+
+    # It is held when its upstream is connected to; to ask earlier would be to
+    # take it.
+
+    IO::Select->new($self->{deaf})->can_read(60)
+        or croak 'the hot lock was not taken';
+
+    return;
+}
+
+sub start_plain {
+    my ($self) = @_;
+
+    my $subject = $self->{subject};
+
+    for my $s (grep { $_->{same} } values %$subject) {
+        $s->{conf} = returning($s, ask($subject->{ $s->{same} }));
+    }
+
+    $self->start_nginx('plain', http => $self->{platform});
+    $self->start_nginx('plain2', workers => 2, cpu => both_cpus());
+
+    return;
+}
+
+# What makes nginx give this answer.
+
+sub returning {
+    my ($s, $answer) = @_;
+
+    my ($head, $body) = split /\r\n\r\n/, $answer, 2;
+    my @lines;
+
+    # As long as an age will be while it is measured.
+    $body =~ s/"ageMs":\d+/"ageMs":54321/;
+
+    for my $line (split /\r\n/, $head) {
+        my ($name, $value) = $line =~ /^([\w-]+): (.*)$/ or next;
+
+        next if $name =~ /^(Server|Date|Content-Length|Connection)$/;
+
+        push @lines, $name eq 'Content-Type'
+            ? "default_type $value;" : "add_header $name \"$value\" always;";
+    }
+
+    return join "\n", @lines, "return $s->{status} '$body';";
+}
+
+# Requests
+
+sub request {
+    my ($s) = @_;
+
+    my $id = SERVER . ($s->{hot} ? FIRST : COUNTER);
+    my $body = $s->{body} // '';
+
+    return join "\r\n",
+        "$s->{method} /v1/infra/servers/$id/$s->{path} HTTP/1.1",
+        'Host: localhost',
+        'User-Agent: bench/1.0',
+        'Accept: */*',
+        'X-Api-Key: ' . API_KEY,
+        $body eq '' ? () : ('Content-Type: application/json',
+                            'Content-Length: ' . length $body),
+        '', $body;
+}
+
+sub send_to {
+    my ($port, $request) = @_;
+
+    my $socket = IO::Socket::INET->new(
+        PeerAddr => '127.0.0.1', PeerPort => $port,
+    ) or croak "port $port: $!";
+
+    $request =~ s/\@{12}/@{[ FIRST ]}/;
+    syswrite $socket, $request;
+
+    return $socket;
+}
+
+sub ask {
+    my ($s) = @_;
+
+    my $socket = send_to($s->{port}, $s->{request});
+    my $text = '';
+
+    until (is_whole($text)) {
+        IO::Select->new($socket)->can_read(60)
+            && sysread($socket, $text, 65536, length $text)
+            or croak "$s->{name} does not answer: $text";
+    }
+
+    return $text;
+}
+
+sub is_whole {
+    my ($text) = @_;
+
+    my ($head, $body) = split /\r\n\r\n/, $text, 2;
+
+    return defined $body && $head =~ /\r\nContent-Length: (\d+)/
+        && length $body >= $1;
+}
+
+# An answer is what it should be, and as long as the one it is set beside.
+
+sub check {
+    my ($self, $s) = @_;
+
+    my $answer = ask($s);
+
+    croak "$s->{name} answers $answer"
+        unless $answer =~ m{^HTTP/1\.1 $s->{status} };
+
+    return unless $s->{same};
+
+    my $one = shape($answer);
+    my $other = shape(ask($self->{subject}{ $s->{same} }));
+
+    croak "$s->{name} and $s->{same} do not answer alike:\n$one\n$other"
+        unless $one eq $other;
+
+    return;
+}
+
+# An answer without what changes by the second, its headers in order.
+
+sub shape {
+    my ($text) = @_;
+
+    $text =~ s/^Date: .*\r\n//m;
+    $text =~ s/^(Retry-After|Content-Length): \d+/$1: N/mg;
+    $text =~ s/"(retryAfter|ageMs|expiresInMs)":\d+/"$1":N/g;
+
+    my ($head, $body) = split /\r\n\r\n/, $text, 2;
+    my ($status, @headers) = split /\r\n/, $head;
+
+    return join "\n", $status, sort(@headers), '', $body;
+}
+
+1;
