@@ -69,6 +69,7 @@ sub compile {
                  '-fno-sanitize-recover=undefined' if $asan;
 
     push @flags, map { "-I$tree/$_" } qw(src/core src/event src/event/modules
+                                         src/event/quic
                                          src/os/unix objs);
 
     # the table itself is taken in by whole.c
