@@ -90,30 +90,6 @@ ngx_http_vibelock_ending_header(ngx_http_request_t *r)
 }
 
 
-off_t
-ngx_http_vibelock_ending_length(ngx_http_request_t *r)
-{
-    off_t  length;
-
-    length = r->headers_out.content_length_n;
-
-    /* the header of a part comes below us, its body above */
-
-    if (r->headers_in.range) {
-        return -1;
-    }
-
-    if (ngx_http_vibelock_ending_answering(r)
-        && (r->upstream->headers_in.content_length_n == -1
-            || r->upstream->headers_in.content_length_n > length))
-    {
-        return -1;
-    }
-
-    return length;
-}
-
-
 ngx_uint_t
 ngx_http_vibelock_ending_part(ngx_http_request_t *r)
 {

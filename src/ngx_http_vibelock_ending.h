@@ -51,13 +51,6 @@ ngx_uint_t ngx_http_vibelock_ending_header(ngx_http_request_t *r);
 ngx_uint_t ngx_http_vibelock_ending_body(ngx_http_request_t *r);
 
 /*
- * With this header, the bytes of the body that make the client's answer whole;
- * -1: the bytes do not tell.
- */
-
-off_t ngx_http_vibelock_ending_length(ngx_http_request_t *r);
-
-/*
  * 1 when the client was promised more than this upstream's response: it is the
  * first slice, and the others come with subrequests.
  */

@@ -621,7 +621,7 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
         return;
     }
 
-    hold->length = ngx_http_vibelock_ending_length(r);
+    hold->length = r->headers_out.content_length_n;
 }
 
 
@@ -686,6 +686,8 @@ ngx_http_vibelock_guard_body(ngx_http_request_t *r, ngx_chain_t *in)
                && hold->upstream == r->upstream
                && ngx_http_vibelock_ending_body(r);
     }
+
+    /* with that many bytes the client's answer is whole in any case */
 
     if (hold->length != -1 && hold->seen >= hold->length) {
         over = 1;

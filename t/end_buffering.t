@@ -31,6 +31,7 @@ $t->http(gate() . <<'EOC');
     send_timeout 60s;
 EOC
 $t->server(<<'EOC');
+    listen 127.0.0.1:%%PORT_1%% sndbuf=4k;
     vibelock exec zone=z;
     lingering_close off;
 
@@ -73,6 +74,12 @@ $t->server(<<'EOC');
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
         proxy_buffering off;
         proxy_request_buffering off;
+    }
+    location /large {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_buffering off;
+        proxy_buffer_size 256k;
+        proxy_buffers 8 256k;
     }
     location /lingering {
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
@@ -186,12 +193,13 @@ for my $where ('/buffered', '/no_sendfile', '/threads') {
     ends($t, $uri, 'RELEASED', "$where: a slow reader");
 }
 
-{
-    my ($uri, $x, $pending, $id) = begin('/passed', rcvbuf => 4096);
-    $x->send_head(200, { 'Content-Length' => 30_000 });
-    $x->send('x' x 30_000);
-    ok(is_free($id), 'unbuffered, and free all the same');
-    $pending->response;
+for my $body ('x' x 200_000, ['x' x 200_000]) {
+    my ($uri, $x, $pending, $id) = begin('/large', rcvbuf => 4096,
+                                         port => $t->port(1));
+    $x->respond(200, {}, $body);
+    ok(is_free($id), 'unbuffered, in nginx, and free all the same');
+    unlike($t->access_log, qr/\Q$uri\E /, 'its request is still open');
+    is(length $pending->response->body, 200_000, 'it gets all of it');
     ends($t, $uri, 'RELEASED', 'a slow reader, unbuffered');
 }
 
