@@ -456,7 +456,7 @@ ngx_http_vibelock_bus_news(ngx_http_vibelock_bus_zone_t *bz,
                   "vibelock: the bus of zone \"%V\" is away, it cannot %s: "
                   "%V, \"%V\"%s%V%s", &bz->zone->name,
                   side == NGX_HTTP_VIBELOCK_BUS_READS ? "read" : "publish",
-                  ngx_http_vibelock_redis_why(why), &bz->bus->url.text,
+                  ngx_http_vibelock_redis_text(why), &bz->bus->url.text,
                   said.len ? " (" : "", &said, said.len ? ")" : "");
 }
 

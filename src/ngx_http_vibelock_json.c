@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 
+#include "ngx_http_vibelock_bus.h"
 #include "ngx_http_vibelock_cells.h"
 #include "ngx_http_vibelock_json.h"
 
@@ -29,6 +30,8 @@ static json_t *ngx_http_vibelock_json_oldest(
 static json_t *ngx_http_vibelock_json_memory(
     ngx_http_vibelock_report_zone_t *zone);
 static json_t *ngx_http_vibelock_json_counters(
+    ngx_http_vibelock_report_zone_t *zone);
+static json_t *ngx_http_vibelock_json_bus(
     ngx_http_vibelock_report_zone_t *zone);
 static json_t *ngx_http_vibelock_json_registry(
     ngx_http_vibelock_registry_t *registry);
@@ -120,7 +123,7 @@ ngx_http_vibelock_json_zones(ngx_http_vibelock_report_t *report)
 static json_t *
 ngx_http_vibelock_json_zone(ngx_http_vibelock_report_zone_t *zone)
 {
-    return json_pack("{s:s%, s:{s:I, s:I, s:I, s:o, s:o, s:o}, s:o, s:o}",
+    return json_pack("{s:s%, s:{s:I, s:I, s:I, s:o, s:o, s:o}, s:o, s:o, s:o}",
                      "name", zone->zone->name.data, zone->zone->name.len,
                      "locks",
                      "held",
@@ -133,7 +136,8 @@ ngx_http_vibelock_json_zone(ngx_http_vibelock_report_zone_t *zone)
                      ngx_http_vibelock_json_oldest(&zone->stuck),
                      "operations", ngx_http_vibelock_json_operations(zone),
                      "memory", ngx_http_vibelock_json_memory(zone),
-                     "counters", ngx_http_vibelock_json_counters(zone));
+                     "counters", ngx_http_vibelock_json_counters(zone),
+                     "bus", ngx_http_vibelock_json_bus(zone));
 }
 
 
@@ -219,6 +223,55 @@ ngx_http_vibelock_json_counters(ngx_http_vibelock_report_zone_t *zone)
                      "invalid", N(INVALID_DRY_RUN));
 
 #undef N
+}
+
+
+static json_t *
+ngx_http_vibelock_json_bus(ngx_http_vibelock_report_zone_t *zone)
+{
+    u_char                          id[2 * NGX_INT64_LEN + 2];
+    json_int_t                      skipped[NGX_HTTP_VIBELOCK_BUS_SKIPS];
+    ngx_str_t                      *reading, *publishing;
+    ngx_uint_t                      i;
+    ngx_http_vibelock_bus_state_t   bus;
+
+    if (ngx_http_vibelock_bus_state(zone->zone, &bus) != NGX_OK) {
+        return json_null();
+    }
+
+    reading = ngx_http_vibelock_redis_word(bus.reading);
+    publishing = ngx_http_vibelock_redis_word(bus.publishing);
+
+    for (i = 0; i < NGX_HTTP_VIBELOCK_BUS_SKIPS; i++) {
+        skipped[i] = bus.skipped[i];
+    }
+
+    *ngx_sprintf(id, "%uL-%uL", bus.last_ms, bus.last_seq) = '\0';
+
+    return json_pack("{s:s, s:s, s:s%, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
+                     " s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:I, s:s}",
+                     "reading", reading->data,
+                     "publishing", publishing->data,
+                     "stream", bus.stream.data, bus.stream.len,
+                     "reconnects", (json_int_t) bus.reconnects,
+                     "published", (json_int_t) bus.published,
+                     "merged", (json_int_t) bus.merged,
+                     "queued", (json_int_t) bus.queued,
+                     "dropped", (json_int_t) bus.dropped,
+                     "received", (json_int_t) bus.received,
+                     "applied", (json_int_t) bus.applied,
+                     "rewinds", (json_int_t) bus.rewinds,
+                     "skipped",
+                     "own", skipped[NGX_HTTP_VIBELOCK_BUS_OWN],
+                     "noLock", skipped[NGX_HTTP_VIBELOCK_BUS_NO_LOCK],
+                     "young", skipped[NGX_HTTP_VIBELOCK_BUS_YOUNG],
+                     "otherOwner", skipped[NGX_HTTP_VIBELOCK_BUS_OTHER_OWNER],
+                     "malformed", skipped[NGX_HTTP_VIBELOCK_BUS_MALFORMED],
+                     "version", skipped[NGX_HTTP_VIBELOCK_BUS_VERSION],
+                     "tooLarge", skipped[NGX_HTTP_VIBELOCK_BUS_TOO_LARGE],
+                     "reader", (json_int_t) bus.reader,
+                     "lagMs", (json_int_t) bus.lag,
+                     "lastId", id);
 }
 
 

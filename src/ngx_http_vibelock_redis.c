@@ -84,25 +84,34 @@ static void ngx_http_vibelock_redis_add_write(void *data);
 static void ngx_http_vibelock_redis_del_write(void *data);
 
 
-/* in the order of ngx_http_vibelock_redis_e */
+/* in the order of ngx_http_vibelock_redis_e: for programs, and for people */
 
-static ngx_str_t  ngx_http_vibelock_redis_words[] = {
-    ngx_string("it works"),
-    ngx_string("nothing was tried yet"),
-    ngx_string("it is being connected"),
-    ngx_string("the connection failed"),
-    ngx_string("its name cannot be resolved"),
-    ngx_string("no reply came in time"),
-    ngx_string("Redis closed the connection"),
-    ngx_string("TLS failed"),
-    ngx_string("its clock cannot be read within 50 ms"),
-    ngx_string("an answer came that is none to what was asked"),
-    ngx_string("Redis is loading its data"),
-    ngx_string("Redis is read-only"),
-    ngx_string("Redis refused the login"),
-    ngx_string("Redis does not permit a command"),
-    ngx_string("the key of the stream holds something else"),
-    ngx_string("Redis answered with an error")
+static struct {
+    ngx_str_t                  word;
+    ngx_str_t                  text;
+} ngx_http_vibelock_redis_texts[] = {
+    { ngx_string("works"), ngx_string("it works") },
+    { ngx_string("idle"), ngx_string("nothing was tried yet") },
+    { ngx_string("connecting"), ngx_string("it is being connected") },
+    { ngx_string("failed"), ngx_string("the connection failed") },
+    { ngx_string("unresolved"), ngx_string("its name cannot be resolved") },
+    { ngx_string("timeout"), ngx_string("no reply came in time") },
+    { ngx_string("closed"), ngx_string("Redis closed the connection") },
+    { ngx_string("tls"), ngx_string("TLS failed") },
+    { ngx_string("clock"),
+      ngx_string("its clock cannot be read within 50 ms") },
+
+    { ngx_string("unexpected"),
+      ngx_string("an answer came that is none to what was asked") },
+
+    { ngx_string("loading"), ngx_string("Redis is loading its data") },
+    { ngx_string("readonly"), ngx_string("Redis is read-only") },
+    { ngx_string("noauth"), ngx_string("Redis refused the login") },
+    { ngx_string("noperm"), ngx_string("Redis does not permit a command") },
+    { ngx_string("wrongtype"),
+      ngx_string("the key of the stream holds something else") },
+
+    { ngx_string("error"), ngx_string("Redis answered with an error") }
 };
 
 
@@ -294,9 +303,16 @@ ngx_http_vibelock_redis_error(ngx_http_vibelock_redis_t *redis,
 
 
 ngx_str_t *
-ngx_http_vibelock_redis_why(ngx_http_vibelock_redis_e why)
+ngx_http_vibelock_redis_word(ngx_http_vibelock_redis_e why)
 {
-    return &ngx_http_vibelock_redis_words[why];
+    return &ngx_http_vibelock_redis_texts[why].word;
+}
+
+
+ngx_str_t *
+ngx_http_vibelock_redis_text(ngx_http_vibelock_redis_e why)
+{
+    return &ngx_http_vibelock_redis_texts[why].text;
 }
 
 

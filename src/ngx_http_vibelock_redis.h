@@ -33,7 +33,7 @@
 
 /*
  * Why there is no connection, or why it is of no use.  It fits in a word of
- * shared memory, with an errno for FAILED: see redis_why().
+ * shared memory, with an errno.
  */
 
 typedef enum {
@@ -167,10 +167,11 @@ ngx_http_vibelock_redis_e ngx_http_vibelock_redis_error(
     ngx_http_vibelock_redis_t *redis, redisReply *reply);
 
 /*
- * The words for it.
+ * A word for it, as in "readonly", and a text for people.
  */
 
-ngx_str_t *ngx_http_vibelock_redis_why(ngx_http_vibelock_redis_e why);
+ngx_str_t *ngx_http_vibelock_redis_word(ngx_http_vibelock_redis_e why);
+ngx_str_t *ngx_http_vibelock_redis_text(ngx_http_vibelock_redis_e why);
 
 
 #endif /* _NGX_HTTP_VIBELOCK_REDIS_H_INCLUDED_ */
