@@ -1,0 +1,104 @@
+#!/usr/bin/perl
+
+# An upgraded connection: the upstream's close is its end, the client's is not.
+
+use strict;
+use warnings;
+
+use Test::More;
+
+use Vibelock::Ends qw(ends lock_of gate);
+use Vibelock::Test qw(wait_for);
+use Vibelock::Upstream;
+
+my $up = Vibelock::Upstream->new;
+my $t = Vibelock::Test->new(workers => 1);
+
+$t->set(UPSTREAM => $up->port);
+$t->http(gate() . <<'EOC');
+    proxy_http_version 1.1;
+    proxy_set_header Upgrade $http_upgrade;
+    proxy_set_header Connection upgrade;
+EOC
+$t->server(<<'EOC');
+    vibelock exec zone=z;
+    listen 127.0.0.1:%%PORT_1%% sndbuf=4k;
+
+    location /socket { proxy_pass http://127.0.0.1:%%UPSTREAM%%; }
+    location /silent { proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+                       proxy_read_timeout 1s; }
+    location /large  { proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+                       proxy_buffer_size 256k; proxy_buffers 8 256k; }
+    location /stays  { proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+                       proxy_ignore_client_abort on; }
+EOC
+$t->start;
+
+my $n = 0;
+
+# A connection that both sides have used once.
+
+sub open_socket {
+    my ($where, %how) = @_;
+
+    my $id = ++$n;
+    my $uri = "$where?id=$id";
+    my $c = $t->connect(%how);
+
+    $c->send_raw("GET $uri HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"
+                 . "Upgrade: websocket\r\n\r\n");
+
+    my $x = $up->accept_request;
+
+    $x->send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
+             . "Upgrade: websocket\r\n\r\n");
+    like($c->read_until("\r\n\r\n"), qr/ 101 /, 'switched');
+    $c->write('ping');
+    is($x->socket->read_exactly(4), 'ping', 'to the upstream');
+    $x->send('pong');
+    is($c->read_exactly(4), 'pong', 'to the client');
+    is(lock_of($t, $id), 'running', 'locked');
+
+    return ($uri, $x, $c, $id);
+}
+
+my @cases = (
+    ['the upstream closes', 'RELEASED', sub { $_[0]->close }],
+    ['the upstream resets', 'KEPT',     sub { $_[0]->reset }],
+    ['the client closes',   'KEPT',     sub { $_[1]->close }],
+    ['the client resets',   'KEPT',     sub { $_[1]->reset }],
+);
+
+for my $where (qw(/socket /stays)) {
+    for my $case (@cases) {
+        my ($name, $result, $play) = @$case;
+        my ($uri, $x, $c) = open_socket($where);
+        $play->($x, $c);
+        ends($t, $uri, $result, "$where: $name");
+        $x->close;
+        $c->close;
+    }
+}
+
+{
+    my ($uri, $x, $c) = open_socket('/silent');
+    ends($t, $uri, 'KEPT', 'both fall silent');
+    ok($x->wait_closed, 'nginx has closed it');
+}
+
+# The upstream is first, and the client leaves what it has said unread.
+
+for my $how (qw(close reset)) {
+    my ($uri, $x, $c, $id) = open_socket('/large', port => $t->port(1),
+                                         rcvbuf => 4096);
+    $x->send('x' x 200_000);
+    $x->close;
+
+    # The one worker has seen the close when it has answered these.
+    is(lock_of($t, $id), 'running', 'nginx has more than the client takes')
+        for 1 .. 3;
+    $c->$how;
+    ends($t, $uri, 'RELEASED', "the upstream closes, then the client: $how");
+}
+
+$t->done;
