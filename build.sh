@@ -14,7 +14,8 @@ MODULE=ngx_http_vibelock_module
 BUILD_PACKAGES=(gcc make libc6-dev nginx nginx-dev libjansson-dev libhiredis-dev
                 libssl-dev libpcre2-dev zlib1g-dev)
 RUN_PACKAGES=(nginx perl curl)
-TEST_PACKAGES=(perl curl "${VIBELOCK_REDIS:-redis-server}" nodejs clang procps faketime)
+TEST_PACKAGES=(perl curl openssl "${VIBELOCK_REDIS:-redis-server}" nodejs clang
+               procps faketime)
 
 PACKAGE_PACKAGES=(dpkg-dev debhelper lintian)
 

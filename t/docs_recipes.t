@@ -1,0 +1,384 @@
+#!/usr/bin/perl
+
+# What the recipes promise, with their own configurations and real requests.
+
+use strict;
+use warnings;
+
+use MIME::Base64 qw(encode_base64);
+use Test::More;
+
+use Vibelock::Docs qw(blocks);
+use Vibelock::Process qw(run);
+use Vibelock::Test qw(wait_for);
+use Vibelock::Upstream::Auto;
+
+my $up = Vibelock::Upstream::Auto->start;
+my %tested;
+
+my $mine = '/v1/infra/servers/da76a437-284c-47fa-8462-e72f896487e2';
+my @key = ('X-Api-Key' => 'example-personal-key');
+
+# An nginx with the n-th configuration of a recipe.
+
+sub recipe {
+    my ($heading, $n, %ports) = @_;
+
+    $tested{"$heading $n"}++;
+
+    my @blocks = blocks('docs/recipes.md', heading => $heading, lang => 'nginx');
+    my $t = Vibelock::Test->new;
+
+    Vibelock::Docs::apply($t, $blocks[$n], 9000 => $up->port, %ports);
+
+    return $t->start;
+}
+
+sub login { return (Authorization => 'Basic ' . encode_base64("$_[0]:secret", '')) }
+
+# Runs one operation, and shows that another is refused meanwhile. Says how many
+# were refused in its place.
+
+my $parked = 0;
+
+sub exclusive {
+    my ($t, $uri, %how) = @_;
+
+    my $name = 'n' . ++$parked;
+    my $busy = $how{busy} // 409;
+    my $seen = () = $up->requests;
+    my $first = $t->async(POST => $uri, body => $how{body} // '{}',
+        headers => { %{ $how{headers} || {} }, 'X-Upstream' => "park/$name" });
+
+    $up->wait_requests($seen + 1);
+
+    my $second = $t->post($uri, body => $how{body} // '{}',
+                          headers => { %{ $how{headers} || {} } });
+    is($second->status, $busy, "$uri: a second one is answered $busy");
+
+    $up->release($name);
+    is($first->response->status, 200, "$uri: the first one runs to its end");
+    is($t->post($uri, body => $how{body} // '{}', headers => $how{headers})
+           ->status, 200, "$uri: and then there is room for the next");
+
+    return $second;
+}
+
+subtest 'Exec, deploy and unstick' => sub {
+    my $t = recipe('Exec, deploy and unstick', 0);
+    my $busy = exclusive($t, "$mine/exec", headers => {@key});
+
+    is($busy->json->{error}{code}, 'EXEC_BUSY', 'and is told why');
+    exclusive($t, "$mine/deploy", headers => {@key});
+    is($t->post("$mine/exec", body => '{"timeout":-1}', headers => {@key})
+           ->status, 400, 'a wrong timeout');
+    is($t->post("$mine/exec")->status, 401, 'no key');
+
+    is($t->delete("$mine/lock", headers => {@key})->json->{data}{released} ? 1 : 0,
+       0, 'no lock to break');
+    is($t->post("$mine/unstick", headers => {@key})->status, 200, 'unstick');
+    ok((grep { ($_->{headers}{'x-lock-token'}[0] // '') =~ /^\d+$/ }
+        $up->requests), 'the upstream gets the token');
+
+    $t->finish;
+};
+
+subtest "The platform's own API says who may" => sub {
+    my $accounts = Vibelock::Upstream::Auto->start(handler => sub {
+        my ($request) = @_;
+
+        my $key = $request->{headers}{'x-api-key'}[0];
+        my $server = $request->{headers}{'x-server-id'}[0] // '';
+
+        return (403, {}, '') if ($key // '') eq 'banned';
+        return (200, {}, '') if !defined $key;
+        return (200, { 'X-Account' => 'a17', 'X-Server-Found' => '1',
+                       'X-Server-Kind' => 'STANDALONE' }, '')
+            if $server eq 'web-1';
+        return (200, { 'X-Account' => 'a17' }, '');
+    });
+    my $t = recipe("The platform's own API says who may", 0,
+                   9001 => $accounts->port);
+    my $servers = '/v1/infra/servers';
+    my $known = { 'X-Api-Key' => 'k' };
+
+    exclusive($t, "$servers/web-1/exec", headers => $known);
+    is($t->post("$servers/web-2/exec", headers => $known)->status, 404,
+       'a server that is not theirs');
+    is($t->post("$servers/web-1/exec")->json->{error}{code}, 'MISSING_API_KEY',
+       'no account');
+    is($t->post("$servers/web-1/exec", headers => { 'X-Api-Key' => 'banned' })
+           ->status, 403, 'the API says no by itself');
+    is($t->get("$servers/web-1/lock", headers => $known)->status, 200, 'lock');
+    is($t->post("$servers/web-1/unstick", headers => $known)->status, 200,
+       'unstick');
+
+    $accounts->stop;
+    $t->expect_log(qr/auth request unexpected status/, 'the API is away');
+    is($t->post("$servers/web-1/exec", headers => $known)->status, 500,
+       'the API is away');
+
+    $t->finish;
+};
+
+subtest 'Logins that nginx checks itself' => sub {
+    my $t = recipe('Logins that nginx checks itself', 0);
+
+    exclusive($t, '/servers/web-1/deploy', headers => { login('ci') });
+    is($t->post('/servers/db-1/deploy', headers => { login('ci') })->status, 404,
+       "another's server");
+    is($t->post('/servers/db-1/deploy', headers => { login('ops') })->status, 200,
+       'their own');
+    is($t->delete('/servers/web-1/lock', headers => { login('ci') })->status, 200,
+       'lock');
+    is($t->post('/servers/web-1/deploy')->status, 401, 'no login');
+    $t->finish;
+
+    $t = recipe('Logins that nginx checks itself', 1);
+
+    my @curl = ('curl', '-sS', '--cacert', $t->path('gateway.crt'),
+                '-o', $t->path('out'), '-w', '%{http_code}', '-X', 'POST',
+                'https://localhost:' . $t->port . '/servers/web-1/deploy');
+    my @certificate = ('--cert', $t->path('client.crt'),
+                       '--key', $t->path('client.key'));
+
+    is((run([@curl, @certificate]))[1], 200, 'a client with a certificate');
+    is($t->logged('/servers/web-1/deploy')->{result}, 'RELEASED', 'was locked');
+    is((run(\@curl))[1], 400, 'one without');
+    $t->finish;
+};
+
+subtest 'JWT' => sub {
+    my $verifier = Vibelock::Upstream::Auto->start(handler => sub {
+        my ($request) = @_;
+
+        my ($token) = ($request->{headers}{authorization}[0] // '')
+            =~ /^Bearer (\w+)$/ or return (401, {}, '');
+
+        return (202, { 'X-Auth-Request-User' => "user-$token" }, '');
+    });
+    my $t = recipe('JWT', 0, 4180 => $verifier->port);
+
+    exclusive($t, "$mine/exec", headers => { Authorization => 'Bearer abc' });
+    is($t->post("$mine/exec")->status, 401, 'no token');
+
+    $t->post("$mine/exec", headers => { Authorization => 'Bearer abc',
+                                        'X-Upstream' => 'close' });
+    is($t->post("$mine/exec", headers => { Authorization => 'Bearer xyz' })
+           ->status, 404, "another's lock");
+    is($t->delete("$mine/lock", headers => { Authorization => 'Bearer abc' })
+           ->json->{data}{operation}, 'exec', 'its owner breaks it');
+    $t->finish;
+
+    $t = recipe('JWT', 1);
+    exclusive($t, "$mine/exec", headers => { 'X-Verified-Account' => 'org 7' });
+    is($t->post("$mine/exec")->status, 401, 'no header');
+    $t->finish;
+
+    # The same header, from somebody else.
+    my ($block) = grep { $_->{text} =~ /^geo/ }
+        blocks('docs/recipes.md', heading => 'JWT', lang => 'nginx');
+    $block->{text} =~ s{^\s*127\.0\.0\.0/8 .*\n}{}m;
+    $t = Vibelock::Test->new;
+    Vibelock::Docs::apply($t, $block, 9000 => $up->port);
+    $t->start;
+    is($t->post("$mine/exec", headers => { 'X-Verified-Account' => 'org 7' })
+           ->status, 401, 'a header from anybody counts for nothing');
+    $t->finish;
+};
+
+subtest 'A handful of keys in a map' => sub {
+    my $t = recipe('A handful of keys in a map', 0);
+    my $ci = { 'X-Api-Key' => '4f1c0a9d7e55b8236f0e8cb61d2a9473' };
+
+    exclusive($t, '/servers/web-1/deploy', headers => $ci);
+    is($t->post('/servers/web-1/deploy', headers => { 'X-Api-Key' => 'no' })
+           ->status, 401, 'an unknown key');
+    is($t->delete('/servers/web-1/lock', headers => $ci)->status, 200, 'lock');
+    $t->finish;
+};
+
+subtest 'limit_req beside it' => sub {
+    my $t = recipe('limit_req beside it', 0);
+
+    exclusive($t, "$mine/exec", headers => {@key});
+
+    my %status;
+    $status{ $t->get("$mine/lock", headers => {@key})->status }++ for 1 .. 30;
+    ok($status{200} && $status{429}, 'whoever polls is slowed down');
+    is(keys %status, 2, 'and nothing else');
+    $t->finish;
+};
+
+subtest 'A deploy lock in front of any CI tool' => sub {
+    my $t = recipe('A deploy lock in front of any CI tool', 0);
+    my $at = '/environments/production';
+    my $ci = { login('ci') };
+
+    my $taken = $t->post("$at/take", headers => $ci);
+    is($taken->status, 200, 'taken');
+    like($taken->json->{token}, qr/^\d+$/, 'with a token');
+    is($t->post("$at/take", headers => $ci)->status, 409, 'taken already');
+    is($t->get("$at/lock", headers => $ci)->json->{data}{state}, 'stuck',
+       'there is no request behind it any more');
+    is($t->post('/environments/staging/take', headers => $ci)->status, 200,
+       'another environment is free');
+    is($t->post("$at/take")->status, 401, 'no login');
+    is($t->get("$at/take", headers => $ci)->status, 403, 'GET takes nothing');
+    ok($t->delete("$at/lock", headers => $ci)->json->{data}{released},
+       'given back');
+    ok($t->post("$at/take", headers => $ci)->json->{token}
+       > $taken->json->{token}, 'taken again, with a larger token');
+
+    # The job's script waits for whoever has it.
+    my ($script) = blocks('docs/recipes.md', lang => 'sh',
+                          heading => 'A deploy lock in front of any CI tool');
+    my $url = $t->url;
+    $script->{text} =~ s{http://gateway\.example\.com/}{$url};
+    $script->{text} =~ s{\./deploy\.sh}{curl -fsS -u "\$CI_LOGIN" "\$lock/lock"};
+
+    my $pid = fork // die;
+    if (!$pid) {
+        my ($code, $output) = run(['sh', '-ec', $script->{text}],
+                                  env => { CI_LOGIN => 'ci:secret' });
+        $t->write_file('job', "$code\n$output");
+        require POSIX;
+        POSIX::_exit(0);
+    }
+
+    my $refused = '/environments/production/take 409';
+    wait_for { () = $t->access_log =~ /\Q$refused\E/g } 20;
+    wait_for { (() = $t->access_log =~ /\Q$refused\E/g) >= 2 } 20;
+    $t->delete("$at/lock", headers => $ci);
+    waitpid $pid, 0;
+
+    my $job = $t->read_file('job');
+    like($job, qr/^0\n/, 'the job ran');
+    like($job, qr/"locked":true/, 'with the lock');
+    ok(!$t->get("$at/lock", headers => $ci)->json->{data}{locked},
+       'and gave it back');
+    $t->finish;
+};
+
+subtest 'A lock for a webhook receiver' => sub {
+    my $t = recipe('A lock for a webhook receiver', 0);
+
+    exclusive($t, '/hooks/shop');
+    is($t->delete('/hooks/shop/lock')->status, 401, 'no login');
+
+    $t->post('/hooks/shop', headers => { 'X-Upstream' => 'close' });
+    is($t->post('/hooks/shop')->status, 409, 'the receiver died: stuck');
+    ok($t->delete('/hooks/shop/lock', headers => { login('ops') })
+           ->json->{data}{released}, 'broken by a person');
+    is($t->post('/hooks/shop')->status, 200, 'free again');
+    $t->finish;
+};
+
+subtest 'Streaming deploys' => sub {
+    my $t = recipe('Streaming deploys', 0);
+
+    exclusive($t, "$mine/deploy");
+    is($t->post("$mine/deploy", headers => { 'X-Upstream' => 'stream/5' })->body,
+       join('', map { "data: $_\n\n" } 1 .. 5), 'events');
+    is($t->post("$mine/deploy")->status, 200, 'free after a stream');
+    $t->finish;
+};
+
+subtest 'Operations that go on after their answer' => sub {
+    my $t = recipe('Operations that go on after their answer', 0);
+
+    for my $what ('running', 'status/202') {
+        is($t->post("$mine/deploy", headers => { @key, 'X-Upstream' => $what })
+               ->status, $what eq 'running' ? 200 : 202, $what);
+        is($t->post("$mine/deploy", headers => {@key})->status, 409,
+           'the lock stays');
+        is($t->delete("$mine/lock", headers => {@key})->json->{data}{operation},
+           'deploy', 'until it is broken');
+    }
+
+    is($t->post("$mine/deploy", headers => {@key})->status, 200, 'any other');
+    is($t->post("$mine/deploy", headers => {@key})->status, 200, 'ends it');
+    $t->finish;
+};
+
+subtest 'A balancer that keeps a server on one replica' => sub {
+    my @replica = map { my $n = $_; Vibelock::Upstream::Auto->start(
+        handler => sub { return (200, { 'X-Replica' => $n }, '') }) } 1, 2;
+    my $t = recipe('A balancer that keeps a server on one replica', 0,
+                   8081 => $replica[0]->port, 8082 => $replica[1]->port);
+
+    my %by;
+    for my $id (1 .. 20) {
+        $by{$id}{ $t->post("/v1/infra/servers/s$id/$_")->header('X-Replica') }++
+            for qw(exec deploy lock);
+    }
+    is((grep { keys %$_ > 1 } values %by), 0, 'one server, one replica');
+    is(keys %{ { map { %$_ } values %by } }, 2, 'both are used');
+
+    $replica[0]->stop;
+    is($t->post("/v1/infra/servers/s$_/exec")->header('X-Replica'), 2,
+       'the other takes over') for 1 .. 3;
+    $t->finish;
+};
+
+subtest 'Rotating keys' => sub {
+    my ($block) = blocks('docs/recipes.md', heading => 'Rotating keys',
+                         lang => 'json');
+    my $t = recipe('Exec, deploy and unstick', 0);
+    $t->write_file('registry.json', $block->{text});
+    $t->reload;
+
+    $t->post("$mine/exec", headers => { @key, 'X-Upstream' => 'close' });
+    my $answer = $t->delete("$mine/lock",
+                            headers => { 'X-Api-Key' => 'example-rotated-key' });
+    is($answer->json->{data}{operation}, 'exec', 'the new key breaks a lock of the old one');
+    $t->finish;
+};
+
+subtest 'Dry run first' => sub {
+    my $t = recipe('Dry run first', 0);
+    my $first = $t->async(POST => "$mine/exec", body => '{}',
+                          headers => { 'X-Upstream' => 'park/dry' });
+
+    wait_for { grep { ($_->{headers}{'x-upstream'}[0] // '') eq 'park/dry' }
+               $up->requests };
+    is($t->post("$mine/exec", body => '{}')->status, 200, 'nobody is refused');
+    $up->release('dry');
+    is($first->response->status, 200, 'the first ends');
+    is($t->post("$mine/exec", body => '{"timeout":-1}')->status, 200,
+       'for no reason');
+
+    my ($awk) = blocks('docs/recipes.md', heading => 'Dry run first',
+                       lang => 'sh');
+    my $dir = $t->dir;
+    $awk->{text} =~ s{/var/log/nginx/}{$dir/};
+
+    my $counts = '';
+    wait_for { $counts = (run(['sh', '-c', $awk->{text}]))[1];
+               $counts =~ /INVALID/ };
+    like($counts, qr/^1 BUSY_DRY_RUN$/m, 'and the log says who would have been');
+    like($counts, qr/^1 INVALID_DRY_RUN$/m, 'and why');
+    like($counts, qr/^1 RELEASED$/m, 'and who would not');
+    $t->finish;
+};
+
+subtest 'Restart, upgrade, blue and green' => sub {
+    my $t = recipe('Restart, upgrade, blue and green', 0);
+
+    my $drained = $t->post("$mine/exec", headers => {@key});
+    is($drained->status, 503, 'nothing new');
+    is($drained->header('Retry-After'), 30, 'for a while');
+    is($t->get("$mine/lock", headers => {@key})->status, 200, 'locks work');
+    is($t->get('/locks')->status, 200, 'and are shown');
+    $t->finish;
+};
+
+# None is left out.
+
+my %n;
+for my $block (blocks('docs/recipes.md', lang => 'nginx')) {
+    my $name = "$block->{heading} " . $n{ $block->{heading} }++;
+    ok($tested{$name}, "$name is tested");
+}
+
+done_testing;
