@@ -277,16 +277,42 @@ subtest 'the order of the checks of the endpoint' => sub {
        '400 VALIDATION_ERROR', 'an id too long to ask for');
 };
 
+# The memory that the workers share with each other, and what is in it.
+
+sub shared_memory {
+    no warnings 'portable';      # addresses of 64 bits
+
+    my ($worker) = $t->workers;
+    my $memory = '';
+
+    open my $maps, '<', "/proc/$worker/maps" or return '';
+    open my $mem, '<:raw', "/proc/$worker/mem" or return '';
+
+    while (my $line = <$maps>) {
+        my ($from, $to) = $line =~ /^(\w+)-(\w+) rw-s .*zero/ or next;
+        sysseek $mem, hex $from, 0 or next;
+        sysread $mem, $memory, hex($to) - hex($from), length $memory;
+    }
+
+    return $memory;
+}
+
 subtest 'no key shows' => sub {
+    $t->post('/servers/mine/exec', headers => $mine);
+
     my $log = $t->error_log . $t->access_log;
+    my $memory = shared_memory();
 
     for my $secret ('my key', 'my next key', 'your key', 'app key', 'any key',
                     'for ever', 'yesterday')
     {
-        ok(index($log, $secret) < 0, "not in the logs: $secret");
-        ok(index($log, sha256_hex($secret)) < 0,
-           "nor its digest: $secret");
+        is(index($log, $secret), -1, "in no log: $secret");
+        is(index($log, sha256_hex($secret)), -1, "nor its digest: $secret");
+        is(index($memory, $secret), -1, "not in shared memory: $secret");
     }
+
+    cmp_ok(index($memory, 'exec'), '>=', 0, 'where locks are')
+        if length $memory;
 };
 
 $t->done;
