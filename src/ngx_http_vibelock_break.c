@@ -20,6 +20,8 @@ static ngx_uint_t ngx_http_vibelock_break_asked(ngx_http_request_t *r);
 static ngx_int_t ngx_http_vibelock_break_lock(ngx_http_request_t *r,
     ngx_http_vibelock_status_conf_t *conf, ngx_str_t *lock,
     ngx_http_vibelock_release_t *release);
+static ngx_int_t ngx_http_vibelock_break_find(ngx_http_request_t *r,
+    ngx_http_vibelock_release_t *release);
 static ngx_int_t ngx_http_vibelock_break_unescape(ngx_http_request_t *r,
     ngx_str_t *escaped, ngx_str_t *text);
 static ngx_int_t ngx_http_vibelock_break_answer(ngx_http_request_t *r,
@@ -30,9 +32,8 @@ ngx_int_t
 ngx_http_vibelock_break(ngx_http_request_t *r,
     ngx_http_vibelock_status_conf_t *conf, ngx_str_t *lock)
 {
-    off_t                        token;
     ngx_int_t                    rc;
-    ngx_str_t                    value, error;
+    ngx_str_t                    error;
     ngx_uint_t                   broken;
     ngx_http_vibelock_release_t  release;
 
@@ -44,40 +45,32 @@ ngx_http_vibelock_break(ngx_http_request_t *r,
 
     rc = ngx_http_vibelock_break_lock(r, conf, lock, &release);
 
-    if (rc != NGX_OK) {
-        return rc;
+    if (rc == NGX_OK) {
+        rc = ngx_http_vibelock_break_find(r, &release);
     }
 
-    token = 0;
+    switch (rc) {
 
-    if (ngx_http_arg(r, (u_char *) "token", 5, &value) == NGX_OK) {
-        token = ngx_atoof(value.data, value.len);
-    }
+    case NGX_OK:
+        broken = ngx_http_vibelock_release(r, &release);
 
-    if (token == NGX_ERROR) {
+        return ngx_http_vibelock_break_answer(r,
+                                              broken ? &release.lock : NULL);
+
+    case NGX_DECLINED:
+        return ngx_http_vibelock_reply_error(r,
+                                             NGX_HTTP_VIBELOCK_REPLY_NO_STATUS,
+                                             0, NULL);
+
+    case NGX_ABORT:
         ngx_str_set(&error, "The argument token must be the token of a lock");
         return ngx_http_vibelock_reply_error(r,
                                           NGX_HTTP_VIBELOCK_REPLY_BAD_ARGUMENT,
                                           0, &error);
+
+    default: /* NGX_ERROR */
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-
-    rc = ngx_http_vibelock_table_find(release.zone->table, &release.key,
-                                      &release.lock);
-
-    if (rc != NGX_OK
-        || (token && release.lock.handle.token != (uint64_t) token))
-    {
-        release.lock.handle.token = 0;
-
-    } else {
-        release.caller.owned = release.lock.owned;
-        ngx_memcpy(release.caller.owner, release.lock.owner,
-                   NGX_HTTP_VIBELOCK_OWNER_LEN);
-    }
-
-    broken = ngx_http_vibelock_release(r, &release);
-
-    return ngx_http_vibelock_break_answer(r, broken ? &release.lock : NULL);
 }
 
 
@@ -144,7 +137,7 @@ ngx_http_vibelock_break_asked(ngx_http_request_t *r)
 }
 
 
-/* NGX_OK: the zone and the key are in *release; else it was answered */
+/* the zone and the key, into *release; NGX_DECLINED: there is no such zone */
 
 static ngx_int_t
 ngx_http_vibelock_break_lock(ngx_http_request_t *r,
@@ -176,19 +169,58 @@ ngx_http_vibelock_break_lock(ngx_http_request_t *r,
     if (ngx_http_vibelock_break_unescape(r, &zone, &name) != NGX_OK
         || ngx_http_vibelock_break_unescape(r, &key, &release->key) != NGX_OK)
     {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        return NGX_ERROR;
     }
 
     release->zone = ngx_http_vibelock_zone_find(conf->zones, &name);
 
     if (release->zone == NULL || release->key.len == 0) {
-        return ngx_http_vibelock_reply_error(r,
-                                             NGX_HTTP_VIBELOCK_REPLY_NO_STATUS,
-                                             0, NULL);
+        return NGX_DECLINED;
     }
 
     release->log_level = conf->log_level;
     release->why = "at the status address";
+
+    return NGX_OK;
+}
+
+
+/*
+ * The lock that is meant, into *release: as far as other replicas know, its
+ * owner breaks it.  NGX_ABORT: the token is none.
+ */
+
+static ngx_int_t
+ngx_http_vibelock_break_find(ngx_http_request_t *r,
+    ngx_http_vibelock_release_t *release)
+{
+    off_t                      token;
+    ngx_str_t                  value;
+    ngx_http_vibelock_lock_t  *lock;
+
+    token = 0;
+
+    if (ngx_http_arg(r, (u_char *) "token", 5, &value) == NGX_OK) {
+        token = ngx_atoof(value.data, value.len);
+
+        if (token == NGX_ERROR) {
+            return NGX_ABORT;
+        }
+    }
+
+    lock = &release->lock;
+
+    if (ngx_http_vibelock_table_find(release->zone->table, &release->key, lock)
+        != NGX_OK
+        || (token && lock->handle.token != (uint64_t) token))
+    {
+        lock->handle.token = 0;
+        return NGX_OK;
+    }
+
+    release->caller.owned = lock->owned;
+    ngx_memcpy(release->caller.owner, lock->owner,
+               NGX_HTTP_VIBELOCK_OWNER_LEN);
 
     return NGX_OK;
 }

@@ -24,7 +24,7 @@
 
 /* of locks in one page */
 #define NGX_HTTP_VIBELOCK_LIST_DEFAULT  100
-#define NGX_HTTP_VIBELOCK_LIST_MAX      500
+#define NGX_HTTP_VIBELOCK_LIST_MAX      250
 
 
 typedef enum {
