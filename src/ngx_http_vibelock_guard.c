@@ -643,13 +643,15 @@ ngx_http_vibelock_guard_sent(ngx_http_request_t *r, ngx_int_t rc)
 
     u = r->upstream;
 
-    if (u->upgrade || !u->conf->ignore_client_abort) {
+    if (u->upgrade
+        || !(u->conf->ignore_client_abort || u->cacheable || u->store))
+    {
         return rc;
     }
 
     /*
-     * The client is gone, and nginx would leave it at that.  What it can read
-     * of the body without writing may be all there is.
+     * The client is gone, and nginx would leave it at that, although it was
+     * to wait for the answer.  What it reads without writing may be all.
      */
 
     return NGX_OK;

@@ -1,0 +1,271 @@
+#!/usr/bin/perl
+
+# Answers that nginx has, or makes, itself: from its cache, while it fills it,
+# slice by slice, or while it stores a file.
+
+use strict;
+use warnings;
+
+use Test::More;
+
+use Vibelock::Ends qw(ends lock_of gate);
+use Vibelock::FastCGI;
+use Vibelock::Test qw(wait_for);
+use Vibelock::Upstream;
+
+my $up = Vibelock::Upstream->new;
+my $fastcgi = Vibelock::FastCGI->new;
+my $t = Vibelock::Test->new(workers => 2);
+
+$t->set(UPSTREAM => $up->port, FASTCGI => $fastcgi->port);
+$t->http(gate() . <<'EOC');
+    proxy_cache_path %%DIR%%/cache keys_zone=c:1m;
+    fastcgi_cache_path %%DIR%%/fastcgi keys_zone=f:1m;
+    proxy_http_version 1.1;
+    proxy_cache_key $arg_page;
+    proxy_cache_valid 200 206 1h;
+EOC
+$t->server(<<'EOC');
+    vibelock exec zone=z;
+
+    location /cached {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_cache c;
+        proxy_cache_use_stale error timeout http_500;
+        proxy_cache_revalidate on;
+    }
+    location /passed {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_cache c;
+        proxy_cache_methods GET HEAD;
+        proxy_buffering off;
+    }
+    location /never {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_cache c;
+        proxy_no_cache 1;
+    }
+    location /behind {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_cache c;
+        proxy_cache_use_stale updating;
+        proxy_cache_background_update on;
+    }
+    location /fastcgi {
+        fastcgi_pass 127.0.0.1:%%FASTCGI%%;
+        fastcgi_cache f;
+        fastcgi_cache_key fastcgi$arg_page;
+        fastcgi_cache_use_stale http_500;
+        fastcgi_param REQUEST_METHOD $request_method;
+        fastcgi_param REQUEST_URI $request_uri;
+    }
+    location /stored {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_store %%DIR%%/stored;
+    }
+    location /sliced {
+        slice 1k;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_set_header Range $slice_range;
+    }
+    location /sliced/cached {
+        slice 1k;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_set_header Range $slice_range;
+        proxy_cache c;
+        proxy_cache_key $arg_page$slice_range;
+    }
+EOC
+$t->start;
+
+my $n = 0;
+
+sub begin {
+    my ($where, $page, %how) = @_;
+
+    my $id = ++$n;
+    my $uri = "$where?id=$id&page=$page";
+    my $pending = $t->async($how{method} // 'GET', $uri,
+                            headers => $how{headers} // {});
+
+    return ($uri, undef, $pending, $id) if $how{hit};
+
+    my $x = $up->accept_request;
+    is(lock_of($t, $id), 'running', "$uri runs");
+
+    return ($uri, $x, $pending, $id);
+}
+
+# A page that is in the cache, for an hour or for no time at all.
+
+sub fill {
+    my ($page, $how) = @_;
+
+    my ($uri, $x, $pending) = begin('/cached', $page);
+    $x->respond(200, $how, 'old');
+    is($pending->response->body, 'old', "$page is in the cache");
+    ends($t, $uri, 'RELEASED', 'a miss, answered in full');
+
+    return;
+}
+
+fill('fresh', {});
+
+{
+    my ($uri, undef, $pending) = begin('/cached', 'fresh', hit => 1);
+    is($pending->response->body, 'old', 'from the cache');
+    ends($t, $uri, 'RELEASED', 'a hit');
+    ok(!$up->pending, 'the upstream was not asked');
+}
+
+{
+    my ($uri, $x, $pending) = begin('/cached', 'cut');
+    $x->send_head(200, { 'Content-Length' => 100 });
+    $x->send('part');
+    $x->close;
+    $pending->response;
+    ends($t, $uri, 'KEPT', 'a miss, cut short');
+
+    ($uri, $x, $pending) = begin('/cached', 'gone');
+    $x->close;
+    is($pending->response->status, 502, 'answered 502');
+    ends($t, $uri, 'KEPT', 'a miss, not answered');
+}
+
+# nginx reads on to fill its cache, for nobody.
+
+for my $where (qw(/cached /stored)) {
+    my ($uri, $x, $pending, $id) = begin($where, "left$where");
+    $pending->abort;
+    $x->send_head(200, { 'Content-Length' => 3000 });
+    $x->send('x' x 2000);
+    is(lock_of($t, $id), 'running', 'its client left');
+    $x->send('x' x 1000);
+    ends($t, $uri, 'RELEASED', "$where: read in full all the same");
+    $x->close;
+
+    ($uri, $x, $pending, $id) = begin($where, "left too$where" =~ s/ //r);
+    $pending->abort;
+    $x->send_head(200, { 'Content-Length' => 3000 });
+    $x->send('x' x 2000);
+    $x->close;
+    ends($t, $uri, 'KEPT', "$where: cut short after its client left");
+}
+
+{
+    my ($uri, $x, $pending, $id) = begin('/cached', 'head', method => 'HEAD');
+    is($x->method, 'GET', 'nginx makes a GET of it');
+    $x->send_head(200, { 'Content-Length' => 3000 });
+    is($pending->read_response(method => 'HEAD')->status, 200, 'answered');
+    is(lock_of($t, $id), 'running', 'nginx reads on');
+    $x->send('x' x 3000);
+    ends($t, $uri, 'RELEASED', 'HEAD that fills the cache');
+    $x->close;
+}
+
+for my $where (qw(/passed /never)) {
+    my ($uri, $x, $pending, $id) = begin($where, "head$where",
+                                         method => 'HEAD');
+    $x->send_head(200, { 'Content-Length' => 3000 });
+    is($pending->read_response(method => 'HEAD')->status, 200, 'answered');
+    ends($t, $uri, 'RELEASED', "$where: HEAD that does not");
+    $x->close;
+}
+
+# What is in the cache is too old.
+
+my %stale = ('Cache-Control' => 'max-age=1',
+             'Last-Modified' => 'Thu, 01 Jan 2026 00:00:00 GMT');
+
+my @cases = (
+    ['confirmed',   'RELEASED', sub { $_[0]->respond(304) }],
+    ['an error',    'RELEASED', sub { $_[0]->respond(500, {}, 'no') }],
+    ['no answer',   'KEPT',     sub { $_[0]->close }],
+);
+
+sub fastcgi {
+    my ($status) = @_;
+
+    my $uri = '/fastcgi?id=' . ++$n . '&page=one';
+    my $pending = $t->async(GET => $uri);
+    $fastcgi->accept_request->respond($status, \%stale, 'old');
+    is($pending->response->body, 'old', 'answered');
+    ends($t, $uri, 'RELEASED', "FastCGI, $status");
+
+    return;
+}
+
+fastcgi(200);
+fill("stale$_", \%stale) for 0 .. $#cases;
+fill('behind', \%stale);
+
+my $aged = time + 2;
+wait_for { time > $aged };
+
+for my $i (0 .. $#cases) {
+    my ($name, $result, $play) = @{ $cases[$i] };
+    my ($uri, $x, $pending) = begin('/cached', "stale$i");
+    $play->($x);
+    is($pending->response->body, 'old', 'from the cache');
+    ends($t, $uri, $result, "stale: $name");
+}
+
+# A FastCGI answer has its end, the cache's has none of that kind.
+
+fastcgi(500);
+
+{
+    my ($uri, $x, $pending, $id) = begin('/behind', 'behind', hit => 1);
+    is($pending->read_response->body, 'old', 'from the cache');
+    $x = $up->accept_request;
+    is(lock_of($t, $id), 'free', 'the update behind it holds nothing');
+    $x->close;
+    ends($t, $uri, 'RELEASED', 'an answer that is updated afterwards');
+}
+
+# Slice by slice: only the last one is the end.
+
+sub slice {
+    my ($x, $from, $size) = @_;
+
+    is($x->header('Range'), "bytes=$from-" . ($from + 1023), 'a slice');
+    my $to = $from + 1023 < $size ? $from + 1023 : $size - 1;
+    $x->respond(206, { 'Content-Range' => "bytes $from-$to/$size" },
+                'x' x ($to - $from + 1));
+
+    return;
+}
+
+for my $where (qw(/sliced /sliced/cached)) {
+    my ($uri, $x, $pending, $id) = begin($where, 'whole');
+    slice($x, 0, 2500);
+    $x = $up->accept_request;
+    is(lock_of($t, $id), 'running', 'after the first slice');
+    slice($x, 1024, 2500);
+    $x = $up->accept_request;
+    is(lock_of($t, $id), 'running', 'after the second');
+    slice($x, 2048, 2500);
+    is(length $pending->response->body, 2500, 'all of it');
+    ends($t, $uri, 'RELEASED', "$where: the last slice");
+
+    ($uri, $x, $pending, $id) = begin($where, 'cut');
+    slice($x, 0, 2500);
+    $x = $up->accept_request;
+    $x->close;
+    $pending->read_rest;
+    ends($t, $uri, 'KEPT', "$where: a slice is missing");
+
+    ($uri, $x, $pending, $id) = begin($where, 'left');
+    slice($x, 0, 2500);
+    $x = $up->accept_request;
+    $pending->abort;
+    $x->respond(200) if $where =~ /cached/;
+    ends($t, $uri, 'KEPT', "$where: the client leaves within a slice");
+
+    ($uri, $x, $pending, $id) = begin($where, 'one');
+    slice($x, 0, 500);
+    is(length $pending->response->body, 500, 'all of it');
+    ends($t, $uri, 'RELEASED', "$where: the only slice");
+}
+
+$t->done;
