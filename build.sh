@@ -632,6 +632,7 @@ run_tests() {
     [ -n "$named" ] || arguments+=(t/)
 
     deps build run test
+    npm_tools
 
     build_flavour clang
     build_flavour crash
@@ -647,6 +648,31 @@ run_tests() {
     fi
 
     prove -j "$(nproc)" -I t/lib "${arguments[@]}"
+}
+
+
+# The linter of docs/openapi.yaml, where there is npm to bring it; without it, its
+# test is skipped, and says so.
+
+npm_tools() {
+    command -v npm > /dev/null || return 0
+
+    mkdir -p build
+
+    (
+        flock 9
+
+        ! cmp -s t/npm/package-lock.json build/npm/package-lock.json || exit 0
+
+        rm -rf build/npm
+        mkdir build/npm
+        cp t/npm/package.json t/npm/package-lock.json build/npm/
+
+        npm --prefix build/npm ci --ignore-scripts --no-audit --no-fund \
+            > build/npm.log 2>&1 < /dev/null \
+            || { rm -rf build/npm
+                 say "npm failed, see build/npm.log; going on without it"; }
+    ) 9> build/npm.lock
 }
 
 
