@@ -1008,7 +1008,8 @@ ngx_http_vibelock_init_process(ngx_cycle_t *cycle)
     }
 
     if (conf->registry) {
-        return ngx_http_vibelock_registry_start(conf->registry, cycle);
+        return ngx_http_vibelock_registry_start(conf->registry, cycle,
+                               ngx_http_vibelock_zones_unread(&conf->zones));
     }
 
     return NGX_OK;

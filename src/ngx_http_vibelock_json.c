@@ -10,7 +10,6 @@
 
 #include <jansson.h>
 
-#include "ngx_http_vibelock_bus.h"
 #include "ngx_http_vibelock_cells.h"
 #include "ngx_http_vibelock_json.h"
 
@@ -233,34 +232,36 @@ ngx_http_vibelock_json_bus(ngx_http_vibelock_report_zone_t *zone)
     json_int_t                      skipped[NGX_HTTP_VIBELOCK_BUS_SKIPS];
     ngx_str_t                      *reading, *publishing;
     ngx_uint_t                      i;
-    ngx_http_vibelock_bus_state_t   bus;
+    ngx_http_vibelock_bus_state_t  *bus;
 
-    if (ngx_http_vibelock_bus_state(zone->zone, &bus) != NGX_OK) {
+    if (!zone->bused) {
         return json_null();
     }
 
-    reading = ngx_http_vibelock_redis_word(bus.reading);
-    publishing = ngx_http_vibelock_redis_word(bus.publishing);
+    bus = &zone->bus;
+
+    reading = ngx_http_vibelock_redis_word(bus->reading);
+    publishing = ngx_http_vibelock_redis_word(bus->publishing);
 
     for (i = 0; i < NGX_HTTP_VIBELOCK_BUS_SKIPS; i++) {
-        skipped[i] = bus.skipped[i];
+        skipped[i] = bus->skipped[i];
     }
 
-    *ngx_sprintf(id, "%uL-%uL", bus.last_ms, bus.last_seq) = '\0';
+    *ngx_sprintf(id, "%uL-%uL", bus->last_ms, bus->last_seq) = '\0';
 
     return json_pack("{s:s, s:s, s:s%, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
                      " s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:I, s:s}",
                      "reading", reading->data,
                      "publishing", publishing->data,
-                     "stream", bus.stream.data, bus.stream.len,
-                     "reconnects", (json_int_t) bus.reconnects,
-                     "published", (json_int_t) bus.published,
-                     "merged", (json_int_t) bus.merged,
-                     "queued", (json_int_t) bus.queued,
-                     "dropped", (json_int_t) bus.dropped,
-                     "received", (json_int_t) bus.received,
-                     "applied", (json_int_t) bus.applied,
-                     "rewinds", (json_int_t) bus.rewinds,
+                     "stream", bus->stream.data, bus->stream.len,
+                     "reconnects", (json_int_t) bus->reconnects,
+                     "published", (json_int_t) bus->published,
+                     "merged", (json_int_t) bus->merged,
+                     "queued", (json_int_t) bus->queued,
+                     "dropped", (json_int_t) bus->dropped,
+                     "received", (json_int_t) bus->received,
+                     "applied", (json_int_t) bus->applied,
+                     "rewinds", (json_int_t) bus->rewinds,
                      "skipped",
                      "own", skipped[NGX_HTTP_VIBELOCK_BUS_OWN],
                      "noLock", skipped[NGX_HTTP_VIBELOCK_BUS_NO_LOCK],
@@ -269,8 +270,8 @@ ngx_http_vibelock_json_bus(ngx_http_vibelock_report_zone_t *zone)
                      "malformed", skipped[NGX_HTTP_VIBELOCK_BUS_MALFORMED],
                      "version", skipped[NGX_HTTP_VIBELOCK_BUS_VERSION],
                      "tooLarge", skipped[NGX_HTTP_VIBELOCK_BUS_TOO_LARGE],
-                     "reader", (json_int_t) bus.reader,
-                     "lagMs", (json_int_t) bus.lag,
+                     "reader", (json_int_t) bus->reader,
+                     "lagMs", (json_int_t) bus->lag,
                      "lastId", id);
 }
 
@@ -286,10 +287,11 @@ ngx_http_vibelock_json_registry(ngx_http_vibelock_registry_t *registry)
 
     ngx_http_vibelock_registry_state(registry, &state);
 
-    return json_pack("{s:I, s:I, s:I, s:I}",
+    return json_pack("{s:I, s:I, s:I, s:b, s:I}",
                      "keys", (json_int_t) state.keys,
                      "servers", (json_int_t) state.servers,
                      "read", (json_int_t) state.read * 1000,
+                     "failing", (int) state.failing,
                      "failed", (json_int_t) state.failed);
 }
 

@@ -61,7 +61,7 @@ static void ngx_http_vibelock_metrics_locks(
     ngx_http_vibelock_report_t *report);
 static void ngx_http_vibelock_metrics_zones(
     ngx_http_vibelock_metrics_text_t *text,
-    ngx_http_vibelock_report_t *report);
+    ngx_http_vibelock_report_t *report, ngx_http_vibelock_metric_t *table);
 static void ngx_http_vibelock_metrics_registry(
     ngx_http_vibelock_metrics_text_t *text,
     ngx_http_vibelock_registry_t *registry);
@@ -81,6 +81,14 @@ static uint64_t ngx_http_vibelock_metric_size(
 static uint64_t ngx_http_vibelock_metric_used(
     ngx_http_vibelock_report_zone_t *zone, ngx_uint_t n);
 static uint64_t ngx_http_vibelock_metric_free(
+    ngx_http_vibelock_report_zone_t *zone, ngx_uint_t n);
+static uint64_t ngx_http_vibelock_metric_applied(
+    ngx_http_vibelock_report_zone_t *zone, ngx_uint_t n);
+static uint64_t ngx_http_vibelock_metric_reading(
+    ngx_http_vibelock_report_zone_t *zone, ngx_uint_t n);
+static uint64_t ngx_http_vibelock_metric_publishing(
+    ngx_http_vibelock_report_zone_t *zone, ngx_uint_t n);
+static uint64_t ngx_http_vibelock_metric_bus(
     ngx_http_vibelock_report_zone_t *zone, ngx_uint_t n);
 
 static void ngx_http_vibelock_metrics_head(
@@ -167,7 +175,11 @@ static ngx_http_vibelock_metric_t  ngx_http_vibelock_metrics_table[] = {
       "", ngx_http_vibelock_metric_expired, 0 },
 
     ngx_http_vibelock_metric_count("vibelock_broken_total",
-        "Locks that were broken.", ",reason=\"request\"", BROKEN),
+        "Locks that were broken: by a request here, or by one that came over"
+        " the bus.", ",reason=\"request\"", BROKEN),
+
+    { "vibelock_broken_total", NGX_HTTP_VIBELOCK_METRIC_COUNTER, NULL,
+      ",reason=\"bus\"", ngx_http_vibelock_metric_applied, 0 },
 
     ngx_http_vibelock_metric_count("vibelock_refused_total",
         "Requests that were refused.", ",reason=\"busy\"", BUSY),
@@ -201,6 +213,78 @@ static ngx_http_vibelock_metric_t  ngx_http_vibelock_metrics_table[] = {
 };
 
 
+/* of zones that have a bus */
+
+#define ngx_http_vibelock_metric_bus_count(name, help, label, field)          \
+    { name, NGX_HTTP_VIBELOCK_METRIC_COUNTER, help, label,                    \
+      ngx_http_vibelock_metric_bus,                                           \
+      offsetof(ngx_http_vibelock_bus_state_t, field) }
+
+#define ngx_http_vibelock_metric_bus_skip(help, label, reason)                \
+    ngx_http_vibelock_metric_bus_count("vibelock_bus_skipped_total", help,    \
+        label, skipped[NGX_HTTP_VIBELOCK_BUS_ ## reason])
+
+
+static ngx_http_vibelock_metric_t  ngx_http_vibelock_metrics_bus_table[] = {
+
+    { "vibelock_bus_up", NGX_HTTP_VIBELOCK_METRIC_GAUGE,
+      "1 while the bus works, or was not needed yet, in this direction.",
+      ",direction=\"reading\"", ngx_http_vibelock_metric_reading, 0 },
+
+    { "vibelock_bus_up", NGX_HTTP_VIBELOCK_METRIC_GAUGE,
+      NULL,
+      ",direction=\"publishing\"", ngx_http_vibelock_metric_publishing, 0 },
+
+    { "vibelock_bus_lag_seconds", NGX_HTTP_VIBELOCK_METRIC_AGE,
+      "How late the release was that was read last.",
+      "", ngx_http_vibelock_metric_bus,
+      offsetof(ngx_http_vibelock_bus_state_t, lag) },
+
+    { "vibelock_bus_queued_releases", NGX_HTTP_VIBELOCK_METRIC_GAUGE,
+      "Releases that wait to be published.",
+      "", ngx_http_vibelock_metric_bus,
+      offsetof(ngx_http_vibelock_bus_state_t, queued) },
+
+    ngx_http_vibelock_metric_bus_count("vibelock_bus_published_total",
+        "Releases that were published.", "", published),
+
+    ngx_http_vibelock_metric_bus_count("vibelock_bus_merged_total",
+        "Releases that were one with another of the same second.", "",
+        merged),
+
+    ngx_http_vibelock_metric_bus_count("vibelock_bus_dropped_total",
+        "Releases that were not published: the queue was full, or they were"
+        " too old.", "", dropped),
+
+    ngx_http_vibelock_metric_bus_count("vibelock_bus_received_total",
+        "Releases that were read, this replica's own among them.", "",
+        received),
+
+    ngx_http_vibelock_metric_bus_skip(
+        "Releases that were read and changed nothing.",
+        ",reason=\"own\"", OWN),
+    ngx_http_vibelock_metric_bus_skip(NULL, ",reason=\"no_lock\"", NO_LOCK),
+    ngx_http_vibelock_metric_bus_skip(NULL, ",reason=\"young\"", YOUNG),
+    ngx_http_vibelock_metric_bus_skip(NULL, ",reason=\"other_owner\"",
+                                      OTHER_OWNER),
+    ngx_http_vibelock_metric_bus_skip(NULL, ",reason=\"malformed\"",
+                                      MALFORMED),
+    ngx_http_vibelock_metric_bus_skip(NULL, ",reason=\"version\"", VERSION),
+    ngx_http_vibelock_metric_bus_skip(NULL, ",reason=\"too_large\"",
+                                      TOO_LARGE),
+
+    ngx_http_vibelock_metric_bus_count("vibelock_bus_reconnects_total",
+        "Connections to Redis that took the place of a lost one.", "",
+        reconnects),
+
+    ngx_http_vibelock_metric_bus_count("vibelock_bus_rewinds_total",
+        "Times the stream was read from its start again, as Redis had lost"
+        " its end.", "", rewinds),
+
+    { NULL, 0, NULL, NULL, NULL, 0 }
+};
+
+
 ngx_chain_t *
 ngx_http_vibelock_metrics(ngx_http_request_t *r,
     ngx_http_vibelock_report_t *report, ngx_http_vibelock_registry_t *registry)
@@ -223,7 +307,15 @@ ngx_http_vibelock_metrics(ngx_http_request_t *r,
     }
 
     ngx_http_vibelock_metrics_locks(&text, report);
-    ngx_http_vibelock_metrics_zones(&text, report);
+    ngx_http_vibelock_metrics_zones(&text, report,
+                                    ngx_http_vibelock_metrics_table);
+
+    /* zones have a bus all or none */
+
+    if (report->nzones && report->zones[0].bused) {
+        ngx_http_vibelock_metrics_zones(&text, report,
+                                        ngx_http_vibelock_metrics_bus_table);
+    }
 
     if (registry) {
         ngx_http_vibelock_metrics_registry(&text, registry);
@@ -260,13 +352,13 @@ ngx_http_vibelock_metrics_locks(ngx_http_vibelock_metrics_text_t *text,
 
 static void
 ngx_http_vibelock_metrics_zones(ngx_http_vibelock_metrics_text_t *text,
-    ngx_http_vibelock_report_t *report)
+    ngx_http_vibelock_report_t *report, ngx_http_vibelock_metric_t *table)
 {
     ngx_uint_t                   i;
     ngx_http_vibelock_metric_t  *metric, *first;
 
-    for (first = ngx_http_vibelock_metrics_table; first->name; first = metric)
-    {
+    for (first = table; first->name; first = metric) {
+
         ngx_http_vibelock_metrics_head(text, first->name,
                                   ngx_http_vibelock_metric_types[first->type],
                                   first->help);
@@ -302,6 +394,11 @@ ngx_http_vibelock_metrics_registry(ngx_http_vibelock_metrics_text_t *text,
     ngx_http_vibelock_metrics_single(text,
         "vibelock_registry_last_success_timestamp_seconds", "gauge",
         "When the registry was last read well.", state.read);
+
+    ngx_http_vibelock_metrics_single(text,
+        "vibelock_registry_last_reading_successful", "gauge",
+        "1 while the file of the registry is what answers come from.",
+        state.failing ? 0 : 1);
 
     ngx_http_vibelock_metrics_single(text, "vibelock_registry_failures_total",
         "counter",
@@ -370,6 +467,41 @@ ngx_http_vibelock_metric_free(ngx_http_vibelock_report_zone_t *zone,
     ngx_uint_t n)
 {
     return n * (zone->usage.cells - zone->usage.used);
+}
+
+
+static uint64_t
+ngx_http_vibelock_metric_applied(ngx_http_vibelock_report_zone_t *zone,
+    ngx_uint_t n)
+{
+    return zone->bused ? zone->bus.applied : 0;
+}
+
+
+static uint64_t
+ngx_http_vibelock_metric_reading(ngx_http_vibelock_report_zone_t *zone,
+    ngx_uint_t n)
+{
+    return zone->bus.reading == NGX_HTTP_VIBELOCK_REDIS_WORKS;
+}
+
+
+static uint64_t
+ngx_http_vibelock_metric_publishing(ngx_http_vibelock_report_zone_t *zone,
+    ngx_uint_t n)
+{
+    return zone->bus.publishing == NGX_HTTP_VIBELOCK_REDIS_WORKS
+           || zone->bus.publishing == NGX_HTTP_VIBELOCK_REDIS_IDLE;
+}
+
+
+/* n: where the number is in the state of the bus */
+
+static uint64_t
+ngx_http_vibelock_metric_bus(ngx_http_vibelock_report_zone_t *zone,
+    ngx_uint_t n)
+{
+    return *(ngx_uint_t *) ((u_char *) &zone->bus + n);
 }
 
 

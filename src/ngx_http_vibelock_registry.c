@@ -27,7 +27,8 @@ struct ngx_http_vibelock_registry_s {
 
     ngx_http_vibelock_registry_file_t     *file;     /* in force */
     time_t                                 read;
-    ngx_uint_t                             failed;
+    ngx_atomic_t                          *failed;   /* or NULL */
+    ngx_uint_t                             wrong;    /* what was read last */
 
     ngx_http_vibelock_registry_reading_t   reading;
     ngx_http_vibelock_registry_stamp_t     seen;     /* good or bad */
@@ -148,6 +149,7 @@ ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
         reg->read = ngx_time();
         reg->seen = reading->stamp;
         reg->err = 0;
+        reg->wrong = 0;
 
         ngx_log_error(NGX_LOG_INFO, log, 0,
                       "vibelock_registry \"%V\": read %ui keys, "
@@ -158,6 +160,7 @@ ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
     case NGX_ERROR:
         reg->seen = reading->stamp;
         reg->err = 0;
+        reg->wrong = 1;
         break;
 
     case NGX_DECLINED:
@@ -172,7 +175,9 @@ ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
         return;
     }
 
-    reg->failed++;
+    if (reg->failed) {
+        (void) ngx_atomic_fetch_add(reg->failed, 1);
+    }
 
     ngx_log_error(NGX_LOG_ERR, log, reading->err,
                   "vibelock_registry \"%V\" stays as it was read before: %V",
@@ -182,8 +187,10 @@ ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
 
 ngx_int_t
 ngx_http_vibelock_registry_start(ngx_http_vibelock_registry_t *reg,
-    ngx_cycle_t *cycle)
+    ngx_cycle_t *cycle, ngx_atomic_t *failed)
 {
+    reg->failed = failed;
+
 #if (NGX_THREADS)
 
     if (reg->pool == NULL
@@ -292,7 +299,8 @@ ngx_http_vibelock_registry_state(ngx_http_vibelock_registry_t *reg,
     state->keys = reg->file->accounts.n;
     state->servers = reg->file->servers.n;
     state->read = reg->read;
-    state->failed = reg->failed;
+    state->failed = reg->failed ? *reg->failed : 0;
+    state->failing = (reg->wrong || reg->err);
 }
 
 

@@ -67,7 +67,8 @@ typedef struct {
     ngx_uint_t                    keys;
     ngx_uint_t                    servers;     /* deleted ones too */
     time_t                        read;        /* when it was last read well */
-    ngx_uint_t                    failed;      /* readings, in this worker */
+    ngx_uint_t                    failed;      /* readings, in all workers */
+    ngx_uint_t                    failing;     /* the last one was such */
 } ngx_http_vibelock_registry_state_t;
 
 
@@ -83,10 +84,11 @@ ngx_http_vibelock_registry_t *ngx_http_vibelock_registry_create(
 /*
  * Starts to watch the file, in a worker; stops when it exits.  A worker that
  * starts late begins with the file as it is then, not as the master read it.
+ * "failed" counts what cannot be read, in shared memory; or is NULL.
  */
 
 ngx_int_t ngx_http_vibelock_registry_start(ngx_http_vibelock_registry_t *reg,
-    ngx_cycle_t *cycle);
+    ngx_cycle_t *cycle, ngx_atomic_t *failed);
 void ngx_http_vibelock_registry_stop(ngx_http_vibelock_registry_t *reg);
 
 /*

@@ -157,6 +157,9 @@ ngx_http_vibelock_report_step(ngx_http_vibelock_report_t *report)
 
         ngx_http_vibelock_table_usage(table, &zone->usage);
 
+        zone->bused = (ngx_http_vibelock_bus_state(zone->zone, &zone->bus)
+                       == NGX_OK);
+
         report->n++;
         report->cell = 0;
     }

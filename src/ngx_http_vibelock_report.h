@@ -16,6 +16,7 @@
 #include <ngx_core.h>
 #include <ngx_http.h>
 
+#include "ngx_http_vibelock_bus.h"
 #include "ngx_http_vibelock_list.h"
 #include "ngx_http_vibelock_registry.h"
 #include "ngx_http_vibelock_zone.h"
@@ -42,6 +43,8 @@ typedef struct {
     ngx_http_vibelock_report_count_t     running;
     ngx_http_vibelock_report_count_t     stuck;
     ngx_array_t                          operations;
+    ngx_uint_t                           bused;     /* there is a bus: */
+    ngx_http_vibelock_bus_state_t        bus;
 } ngx_http_vibelock_report_zone_t;
 
 

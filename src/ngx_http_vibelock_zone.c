@@ -34,6 +34,7 @@
 typedef struct {
     ngx_atomic_t               counters[NGX_HTTP_VIBELOCK_N_LAST];
     ngx_atomic_t               logged[NGX_HTTP_VIBELOCK_ONCE_LAST];
+    ngx_atomic_t               unread;     /* registries; in the first zone */
 } ngx_http_vibelock_shared_t;
 
 
@@ -712,6 +713,21 @@ ngx_http_vibelock_zone_counted(ngx_http_vibelock_zone_t *zone,
     ngx_http_vibelock_counter_e counter)
 {
     return ngx_http_vibelock_zone_shared(zone)->counters[counter];
+}
+
+
+ngx_atomic_t *
+ngx_http_vibelock_zones_unread(ngx_http_vibelock_zones_t *zones)
+{
+    ngx_http_vibelock_zone_t  **zone;
+
+    if (zones->list.nelts == 0) {
+        return NULL;
+    }
+
+    zone = zones->list.elts;
+
+    return &ngx_http_vibelock_zone_shared(zone[0])->unread;
 }
 
 

@@ -147,6 +147,13 @@ ngx_uint_t ngx_http_vibelock_zone_counted(ngx_http_vibelock_zone_t *zone,
     ngx_http_vibelock_counter_e counter);
 
 /*
+ * A counter for what belongs to no zone: the readings of the registry that
+ * failed.  NULL where there is no zone to have it.
+ */
+
+ngx_atomic_t *ngx_http_vibelock_zones_unread(ngx_http_vibelock_zones_t *zones);
+
+/*
  * 1 when this line was not logged in the last minute; it counts as logged now.
  */
 
