@@ -102,7 +102,7 @@ for my $file ('docs/api.md', 'docs/api.ru.md') {
                     headers => { %key, 'X-Upstream' => "park/$name" });
                 $up->wait_requests($seen + 1);
 
-                my $busy = () = $t->access_log =~ / 409 /g;
+                my $busy = () = $t->read_file('operations.log') =~ / 409 /g;
                 my $pid = fork // die;
                 if (!$pid) {
                     my ($code, $output) = example($block);
@@ -111,7 +111,7 @@ for my $file ('docs/api.md', 'docs/api.ru.md') {
                     POSIX::_exit(0);
                 }
 
-                wait_for { (() = $t->access_log =~ / 409 /g) > $busy } 10;
+                wait_for { (() = $t->read_file('operations.log') =~ / 409 /g) > $busy } 10;
                 $up->release($name);
                 is($first->response->status, 200, "$where: the first ends");
                 waitpid $pid, 0;
