@@ -2,8 +2,13 @@
 /*
  * Copyright (C) the vibelock authors
  *
- * SHA-256 of keys, sessions and ids: a context and an algorithm are kept for
+ * SHA-256 of keys, sessions and owners: a context and an algorithm are kept for
  * the process, because to look them up again costs more than the hashing.
+ *
+ * The same few keys come again and again, so the last digests are kept too.
+ * What a key is found by is not the key: it is a hash of 128 bits under a seed
+ * that is drawn in this process and never leaves it.  Without the seed nobody
+ * can tell two texts with the same hash, nor one with a given hash.
  */
 
 
@@ -11,27 +16,78 @@
 #include <ngx_core.h>
 
 #include <openssl/evp.h>
+#include <openssl/rand.h>
 
 #include "ngx_http_vibelock_digest.h"
+#include "ngx_http_vibelock_hash.h"
 
 
+/* digests that are kept, a power of two */
+#define NGX_HTTP_VIBELOCK_DIGESTS  256
+
+
+typedef struct {
+    uint64_t       tag[2];
+    ngx_uint_t     filled;
+    u_char         digest[NGX_HTTP_VIBELOCK_DIGEST_LEN];
+} ngx_http_vibelock_digest_t;
+
+
+static ngx_int_t ngx_http_vibelock_digest_make(ngx_str_t *text,
+    u_char *digest);
 static ngx_int_t ngx_http_vibelock_digest_init(void);
 
 
 static EVP_MD_CTX    *ngx_http_vibelock_digest_ctx;
 static const EVP_MD  *ngx_http_vibelock_digest_md;
 
+static uint64_t       ngx_http_vibelock_digest_seed[2];
+
+static ngx_http_vibelock_digest_t
+    ngx_http_vibelock_digests[NGX_HTTP_VIBELOCK_DIGESTS];
+
 
 ngx_int_t
 ngx_http_vibelock_digest(ngx_str_t *text, u_char *digest)
 {
-    EVP_MD_CTX  *ctx;
+    uint64_t                     tag[2];
+    ngx_http_vibelock_digest_t  *kept;
 
     if (ngx_http_vibelock_digest_ctx == NULL
         && ngx_http_vibelock_digest_init() != NGX_OK)
     {
         return NGX_ERROR;
     }
+
+    ngx_http_vibelock_hash_wide(ngx_http_vibelock_digest_seed, text->data,
+                                text->len, tag);
+
+    kept = &ngx_http_vibelock_digests[tag[0]
+                                      & (NGX_HTTP_VIBELOCK_DIGESTS - 1)];
+
+    if (kept->tag[0] != tag[0] || kept->tag[1] != tag[1] || !kept->filled) {
+
+        kept->filled = 0;
+
+        if (ngx_http_vibelock_digest_make(text, kept->digest) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        kept->tag[0] = tag[0];
+        kept->tag[1] = tag[1];
+        kept->filled = 1;
+    }
+
+    ngx_memcpy(digest, kept->digest, NGX_HTTP_VIBELOCK_DIGEST_LEN);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_digest_make(ngx_str_t *text, u_char *digest)
+{
+    EVP_MD_CTX  *ctx;
 
     ctx = ngx_http_vibelock_digest_ctx;
 
@@ -100,6 +156,15 @@ ngx_http_vibelock_digest_init(void)
         if (ngx_http_vibelock_digest_md == NULL) {
             return NGX_ERROR;
         }
+    }
+
+    /* a seed that can be guessed would let one key pass for another */
+
+    if (RAND_bytes((u_char *) ngx_http_vibelock_digest_seed,
+                   sizeof(ngx_http_vibelock_digest_seed))
+        != 1)
+    {
+        return NGX_ERROR;
     }
 
     ngx_http_vibelock_digest_ctx = EVP_MD_CTX_new();

@@ -2,7 +2,7 @@
 /*
  * Copyright (C) the vibelock authors
  *
- * SipHash-2-4: a hash for tables whose keys a stranger may choose.
+ * SipHash: a hash for tables whose keys a stranger may choose.
  */
 
 
@@ -25,6 +25,14 @@ void ngx_http_vibelock_hash_seed(uint64_t seed[2]);
  */
 
 uint64_t ngx_http_vibelock_hash(uint64_t seed[2], u_char *data, size_t len);
+
+/*
+ * The same with 128 bits, for where equal hashes have to mean equal data: who
+ * does not know the seed finds no two of them.
+ */
+
+void ngx_http_vibelock_hash_wide(uint64_t seed[2], u_char *data, size_t len,
+    uint64_t hash[2]);
 
 
 #endif /* _NGX_HTTP_VIBELOCK_HASH_H_INCLUDED_ */

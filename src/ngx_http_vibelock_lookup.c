@@ -14,6 +14,8 @@
 
 
 static size_t ngx_http_vibelock_lookup_slots(ngx_uint_t n);
+static uint32_t ngx_http_vibelock_lookup_hash(
+    ngx_http_vibelock_lookup_t *lookup, ngx_str_t *name);
 
 
 size_t
@@ -56,8 +58,7 @@ ngx_http_vibelock_lookup_add(ngx_http_vibelock_lookup_t *lookup,
 
     *entry = *name;
 
-    hash = (uint32_t) ngx_http_vibelock_hash(lookup->seed, name->data,
-                                             name->len);
+    hash = ngx_http_vibelock_lookup_hash(lookup, name);
 
     i = hash & lookup->mask;
 
@@ -80,8 +81,7 @@ ngx_http_vibelock_lookup_find(ngx_http_vibelock_lookup_t *lookup,
     ngx_str_t                        *entry;
     ngx_http_vibelock_lookup_slot_t  *slot;
 
-    hash = (uint32_t) ngx_http_vibelock_hash(lookup->seed, name->data,
-                                             name->len);
+    hash = ngx_http_vibelock_lookup_hash(lookup, name);
 
     for (i = hash & lookup->mask; /* void */ ; i = (i + 1) & lookup->mask) {
         slot = &lookup->slots[i];
@@ -126,4 +126,21 @@ ngx_http_vibelock_lookup_slots(ngx_uint_t n)
     for (slots = 2; slots < 2 * n; slots *= 2) { /* void */ }
 
     return slots;
+}
+
+
+static uint32_t
+ngx_http_vibelock_lookup_hash(ngx_http_vibelock_lookup_t *lookup,
+    ngx_str_t *name)
+{
+    uint32_t  hash;
+
+    if (lookup->seed) {
+        return (uint32_t) ngx_http_vibelock_hash(lookup->seed, name->data,
+                                                 name->len);
+    }
+
+    ngx_memcpy(&hash, name->data, sizeof(uint32_t));
+
+    return hash;
 }

@@ -41,7 +41,8 @@ typedef struct {
 size_t ngx_http_vibelock_lookup_size(ngx_uint_t n, size_t size);
 
 /*
- * Lays an empty look-up out in zeroed memory; returns what is behind it.
+ * Lays an empty look-up out in zeroed memory; returns what is behind it.  With
+ * "seed" NULL the names are digests of 32 bytes, which are hashes already.
  */
 
 u_char *ngx_http_vibelock_lookup_init(ngx_http_vibelock_lookup_t *lookup,

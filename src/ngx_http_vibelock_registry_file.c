@@ -451,7 +451,7 @@ ngx_http_vibelock_registry_alloc(ngx_http_vibelock_registry_reading_t *reading,
                                     file->arrays, json_array_size(accounts),
                                     sizeof(ngx_http_vibelock_account_t));
 
-    file->arrays = ngx_http_vibelock_lookup_init(&file->keys, file->seed,
+    file->arrays = ngx_http_vibelock_lookup_init(&file->keys, NULL,
                                     file->arrays, keys,
                                     sizeof(ngx_http_vibelock_registry_key_t));
 
@@ -671,7 +671,7 @@ ngx_http_vibelock_registry_add_sessions(
 
     sessions = (ngx_http_vibelock_lookup_t *) file->arrays;
 
-    file->arrays = ngx_http_vibelock_lookup_init(sessions, file->seed,
+    file->arrays = ngx_http_vibelock_lookup_init(sessions, NULL,
                                 (u_char *) (sessions + 1),
                                 json_array_size(json),
                                 sizeof(ngx_http_vibelock_registry_session_t));
