@@ -38,6 +38,8 @@ typedef struct {
 } ngx_http_vibelock_shared_t;
 
 
+static ngx_int_t ngx_http_vibelock_zone_variable(ngx_conf_t *cf,
+    ngx_str_t *key);
 static ngx_http_vibelock_zone_t *ngx_http_vibelock_zone_named(ngx_conf_t *cf,
     ngx_http_vibelock_zones_t *zones, ngx_str_t *name);
 static ngx_int_t ngx_http_vibelock_zone_size(ngx_conf_t *cf,
@@ -164,6 +166,8 @@ ngx_http_vibelock_zone_set(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones)
         return NGX_CONF_ERROR;
     }
 
+    zone->variable = ngx_http_vibelock_zone_variable(cf, &value[1]);
+
     shm_zone = ngx_shared_memory_add(cf, &name, size,
                                      &ngx_http_vibelock_zone_tag);
     if (shm_zone == NULL) {
@@ -185,6 +189,47 @@ duplicate:
                        "time as \"%V\": it must be given once", &value[i]);
 
     return NGX_CONF_ERROR;
+}
+
+
+/*
+ * The index of the variable that a key consists of, NGX_ERROR when it is more
+ * than a variable.
+ */
+
+static ngx_int_t
+ngx_http_vibelock_zone_variable(ngx_conf_t *cf, ngx_str_t *key)
+{
+    u_char      ch;
+    size_t      i;
+    ngx_str_t   name;
+
+    if (key->len < 2 || key->data[0] != '$') {
+        return NGX_ERROR;
+    }
+
+    name.data = key->data + 1;
+    name.len = key->len - 1;
+
+    /* $1 is no variable */
+
+    if (name.data[0] >= '0' && name.data[0] <= '9') {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < name.len; i++) {
+        ch = name.data[i];
+
+        if ((ch < 'a' || ch > 'z')
+            && (ch < 'A' || ch > 'Z')
+            && (ch < '0' || ch > '9')
+            && ch != '_')
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return ngx_http_get_variable_index(cf, &name);
 }
 
 
@@ -642,7 +687,22 @@ ngx_int_t
 ngx_http_vibelock_zone_key(ngx_http_request_t *r,
     ngx_http_vibelock_zone_t *zone, ngx_str_t *key)
 {
-    if (ngx_http_complex_value(r, &zone->key, key) != NGX_OK) {
+    ngx_http_variable_value_t  *value;
+
+    if (zone->variable != NGX_ERROR) {
+
+        /* without a copy: it lasts as long as its request */
+
+        value = ngx_http_get_flushed_variable(r, zone->variable);
+
+        if (value == NULL || value->not_found) {
+            return NGX_DECLINED;
+        }
+
+        key->data = value->data;
+        key->len = value->len;
+
+    } else if (ngx_http_complex_value(r, &zone->key, key) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -665,9 +725,28 @@ ngx_http_vibelock_zone_utf8(ngx_str_t *text)
 {
     u_char    *p, *last;
     uint32_t   n;
+    uint64_t   all, eight;
 
     p = text->data;
     last = p + text->len;
+
+    /* most keys are ASCII all through */
+
+    for (all = 0; last - p >= 8; p += 8) {
+        ngx_memcpy(&eight, p, 8);
+        all |= eight;
+    }
+
+    if (text->len >= 8) {
+        ngx_memcpy(&eight, last - 8, 8);
+        all |= eight;
+
+        if ((all & 0x8080808080808080ULL) == 0) {
+            return 1;
+        }
+
+        p = text->data;
+    }
 
     while (p < last) {
 

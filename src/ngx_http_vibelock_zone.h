@@ -58,6 +58,7 @@ typedef struct {
 typedef struct {
     ngx_str_t                     name;
     ngx_http_complex_value_t      key;
+    ngx_int_t                     variable;    /* the key's, or NGX_ERROR */
     ngx_msec_t                    sweep;       /* between two sweeps, ms */
     ngx_array_t                   operations;  /* of _operation_t * */
     ngx_shm_zone_t               *shm_zone;    /* NULL: only mentioned yet */
