@@ -13,6 +13,23 @@
 #define NGX_HTTP_VIBELOCK_SCAN_MEMBERS  16
 #define NGX_HTTP_VIBELOCK_SCAN_DIGITS   9
 
+/*
+ * Not 0 when one of eight bytes is a control character, '"', '\\', or not
+ * ASCII.  A byte that is less than what is taken from it borrows, and has its
+ * upper bit then; of those above it some may be taken for special too.
+ */
+
+#define ngx_http_vibelock_scan_bytes(ch)  ((ch) * 0x0101010101010101ULL)
+
+#define ngx_http_vibelock_scan_special(eight)                                 \
+    (((eight)                                                                 \
+      | ((eight) - ngx_http_vibelock_scan_bytes(0x20))                        \
+      | (((eight) ^ ngx_http_vibelock_scan_bytes('"'))                        \
+         - ngx_http_vibelock_scan_bytes(1))                                   \
+      | (((eight) ^ ngx_http_vibelock_scan_bytes('\\'))                       \
+         - ngx_http_vibelock_scan_bytes(1)))                                  \
+     & ngx_http_vibelock_scan_bytes(0x80))
+
 
 /* a text, and how much of it was read */
 
@@ -170,11 +187,27 @@ ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan)
 static ngx_int_t
 ngx_http_vibelock_scan_string(ngx_http_vibelock_scan_t *scan)
 {
-    u_char  ch, *p, *last;
+    u_char    ch, *p, *last;
+    uint64_t  eight;
 
     last = scan->last;
 
     for (p = scan->pos; p < last; p++) {
+
+        while (last - p >= 8) {
+            ngx_memcpy(&eight, p, 8);
+
+            if (ngx_http_vibelock_scan_special(eight)) {
+                break;
+            }
+
+            p += 8;
+        }
+
+        if (p == last) {
+            break;
+        }
+
         ch = *p;
 
         if (ch == '"') {
