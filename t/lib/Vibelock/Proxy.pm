@@ -131,7 +131,11 @@ sub serve {
             }
         }
 
-        pass_on(\%state, $_) for values %{ $state{ends} };
+        # An end that closes takes its peer with it.
+        for my $key (keys %{ $state{ends} }) {
+            my $end = $state{ends}{$key} or next;
+            pass_on(\%state, $end);
+        }
     }
 }
 
