@@ -151,6 +151,7 @@ subtest 'no positive number, or over the limit' => sub {
     for my $value ('0', '-0', '0.0', '-0.0', '0e5', '-1', '-1.5', '-1e308',
                    '3600.001', '3601', '1e4', '1e308', '1e309', '-1e309',
                    '99999999999999999999', '-99999999999999999999',
+                   '999999999', '9999999999', '4294967301',
                    '9223372036854775807', '9223372036854775808',
                    '18446744073709551616', '4294967297',
                    '1' . '0' x 400,
@@ -235,6 +236,20 @@ subtest 'duplicate members' => sub {
     body_is('{"a":[{"b":1,"b":2}],"timeout":5}', 'object', 'in a list');
     body_is('{"a":{"timeout":1},"b":{"timeout":2},"timeout":5}', 95_000,
             'of different objects they are no duplicates');
+};
+
+subtest 'many members' => sub {
+    for my $n (1, 15, 16, 17, 40, 1000) {
+        my $members = join ',', map { "\"m$_\":\"x\"" } 1 .. $n;
+
+        body_is("{$members,\"timeout\":5}", 95_000, "behind $n others");
+        body_is("{\"timeout\":5,$members}", 95_000, "before $n others");
+        body_is("{\"timeout\":5,$members,\"timeout\":5}", 'object',
+                "twice, around $n others");
+        body_is("{$members,\"m1\":1,\"timeout\":5}", 'object',
+                "another twice, of $n");
+        body_is("{$members}", 150_000, "none, of $n");
+    }
 };
 
 subtest 'default, add and max' => sub {

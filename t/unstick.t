@@ -257,6 +257,14 @@ subtest 'a lock that is taken meanwhile' => sub {
     $x->respond(200);
     is($pending->response->status, 200, 'the upstream answers');
     ok(locked('vm'), 'a younger operation keeps its lock');
+
+    $pending = $t->async(POST => '/vm/unstick', %me);
+    $x = $up->accept_request;
+    is($t->delete('/vm/lock', %me)->status, 200, 'the old lock is broken');
+    take('vm');
+    $x->respond(200);
+    is($pending->response->status, 200, 'the upstream answers');
+    ok(locked('vm'), 'its successor stays');
 };
 
 subtest 'content that is no upstream' => sub {

@@ -67,6 +67,9 @@ refused('vibelock_zone $arg_server zone=ops:1m;',
 refused('vibelock_zone $arg_id$arg_id zone=ops:1m;', qr/has the key/,
     'a longer key');
 
+refused('vibelock_zone $arg_i zone=ops:1m;', qr/has the key/,
+    'the beginning of the key');
+
 refused('vibelock_zone $arg_id zone=ops:2m;',
     qr/"vibelock_zone" "ops" has 2097152 bytes while its locks are held in 1048576; restart nginx to change the size/,
     'more memory');
