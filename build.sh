@@ -651,8 +651,8 @@ run_tests() {
 }
 
 
-# The linter of docs/openapi.yaml, where there is npm to bring it; without it, its
-# test is skipped, and says so.
+# The linter of docs/openapi.yaml, where there is npm to bring it; without it,
+# its test is skipped, and says so.
 
 npm_tools() {
     command -v npm > /dev/null || return 0
@@ -743,12 +743,14 @@ matrix_release() {
     cp -a "$dir/work" "$dir/fresh"
     export_tree "$dir/work/root/vibelock"
 
-    inside "$dir/work" VIBELOCK_REDIS="$redis" VIBELOCK_LONG="${VIBELOCK_LONG:-}" \
+    inside "$dir/work" \
+        VIBELOCK_REDIS="$redis" VIBELOCK_LONG="${VIBELOCK_LONG:-}" \
         /root/vibelock/build.sh test || return 1
 
     inside "$dir/work" /root/vibelock/build.sh package || return 1
 
-    cp t/fresh.sh "$dir"/work/root/vibelock/build/libnginx-mod-http-vibelock_*.deb \
+    cp t/fresh.sh \
+        "$dir"/work/root/vibelock/build/libnginx-mod-http-vibelock_*.deb \
         "$dir/fresh/root/" || return 1
 
     inside "$dir/fresh" bash -c '/root/fresh.sh /root/*.deb' \

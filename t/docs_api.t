@@ -31,8 +31,8 @@ Vibelock::Docs::apply($t, { level => 'http',
             . read_file('docs/examples/vibelock.conf') }, 9000 => $up->port);
 $t->start;
 
-# Runs an example as its reader would, with values of their own. Returns the exit
-# code and the output.
+# Runs an example as its reader would, with values of their own. Returns the
+# exit code and the output.
 
 sub example {
     my ($block) = @_;
@@ -58,6 +58,10 @@ sub stick {
         $t->post("/v1/infra/servers/$who->[0]/deploy",
                  headers => { %{ $who->[1] }, 'X-Upstream' => 'close' });
     }
+}
+
+sub refused {
+    return scalar(() = $t->read_file('operations.log') =~ / 409 /g);
 }
 
 sub state_of {
@@ -102,7 +106,7 @@ for my $file ('docs/api.md', 'docs/api.ru.md') {
                     headers => { %key, 'X-Upstream' => "park/$name" });
                 $up->wait_requests($seen + 1);
 
-                my $busy = () = $t->read_file('operations.log') =~ / 409 /g;
+                my $busy = refused();
                 my $pid = fork // die;
                 if (!$pid) {
                     my ($code, $output) = example($block);
@@ -111,7 +115,7 @@ for my $file ('docs/api.md', 'docs/api.ru.md') {
                     POSIX::_exit(0);
                 }
 
-                wait_for { (() = $t->read_file('operations.log') =~ / 409 /g) > $busy } 10;
+                wait_for { refused() > $busy } 10;
                 $up->release($name);
                 is($first->response->status, 200, "$where: the first ends");
                 waitpid $pid, 0;
@@ -136,7 +140,8 @@ for my $file ('docs/api.md', 'docs/api.ru.md') {
 
             } else {
                 stick();
-                like((example($block))[1], qr/"state":"stuck"/, "$where: stuck");
+                like((example($block))[1], qr/"state":"stuck"/,
+                     "$where: stuck");
                 $t->delete("/v1/infra/servers/$id/lock", headers => \%key);
                 like((example($block))[1], qr/"locked":false/, "$where: free");
             }

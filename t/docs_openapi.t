@@ -47,7 +47,8 @@ sub fits {
     my ($method, $uri, $status, $code, %how) = @_;
 
     my $response = ($how{to} || $t)->request($method => $uri, %how);
-    my $name = "$method $uri " . substr(join(' ', %{ $how{headers} || {} }), 0, 60);
+    my $headers = join ' ', %{ $how{headers} || {} };
+    my $name = "$method $uri " . substr $headers, 0, 60;
 
     is($response->status, $status, "$name: $status") or diag $response->body;
     is_deeply([$api->faults($method, $uri, $response)], [],

@@ -26,7 +26,8 @@ sub recipe {
 
     $tested{"$heading $n"}++;
 
-    my @blocks = blocks('docs/recipes.md', heading => $heading, lang => 'nginx');
+    my @blocks = blocks('docs/recipes.md',
+                        heading => $heading, lang => 'nginx');
     my $t = Vibelock::Test->new;
 
     Vibelock::Docs::apply($t, $blocks[$n], 9000 => $up->port, %ports);
@@ -34,7 +35,11 @@ sub recipe {
     return $t->start;
 }
 
-sub login { return (Authorization => 'Basic ' . encode_base64("$_[0]:secret", '')) }
+sub login {
+    my ($user) = @_;
+
+    return (Authorization => 'Basic ' . encode_base64("$user:secret", ''));
+}
 
 # Runs one operation, and shows that another is refused meanwhile. Says how many
 # were refused in its place.
@@ -74,8 +79,8 @@ subtest 'Exec, deploy and unstick' => sub {
            ->status, 400, 'a wrong timeout');
     is($t->post("$mine/exec")->status, 401, 'no key');
 
-    is($t->delete("$mine/lock", headers => {@key})->json->{data}{released} ? 1 : 0,
-       0, 'no lock to break');
+    ok(!$t->delete("$mine/lock", headers => {@key})->json->{data}{released},
+       'no lock to break');
     is($t->post("$mine/unstick", headers => {@key})->status, 200, 'unstick');
     ok((grep { ($_->{headers}{'x-lock-token'}[0] // '') =~ /^\d+$/ }
         $up->requests), 'the upstream gets the token');
@@ -125,12 +130,12 @@ subtest 'Logins that nginx checks itself' => sub {
     my $t = recipe('Logins that nginx checks itself', 0);
 
     exclusive($t, '/servers/web-1/deploy', headers => { login('ci') });
-    is($t->post('/servers/db-1/deploy', headers => { login('ci') })->status, 404,
-       "another's server");
-    is($t->post('/servers/db-1/deploy', headers => { login('ops') })->status, 200,
-       'their own');
-    is($t->delete('/servers/web-1/lock', headers => { login('ci') })->status, 200,
-       'lock');
+    is($t->post('/servers/db-1/deploy', headers => { login('ci') })->status,
+       404, "another's server");
+    is($t->post('/servers/db-1/deploy', headers => { login('ops') })->status,
+       200, 'their own');
+    is($t->delete('/servers/web-1/lock', headers => { login('ci') })->status,
+       200, 'lock');
     is($t->post('/servers/web-1/deploy')->status, 401, 'no login');
     $t->finish;
 
@@ -235,7 +240,8 @@ subtest 'A deploy lock in front of any CI tool' => sub {
                           heading => 'A deploy lock in front of any CI tool');
     my $url = $t->url;
     $script->{text} =~ s{http://gateway\.example\.com/}{$url};
-    $script->{text} =~ s{\./deploy\.sh}{curl -fsS -u "\$CI_LOGIN" "\$lock/lock"};
+    $script->{text}
+        =~ s{\./deploy\.sh}{curl -fsS -u "\$CI_LOGIN" "\$lock/lock"};
 
     my $pid = fork // die;
     if (!$pid) {
@@ -278,8 +284,9 @@ subtest 'Streaming deploys' => sub {
     my $t = recipe('Streaming deploys', 0);
 
     exclusive($t, "$mine/deploy");
-    is($t->post("$mine/deploy", headers => { 'X-Upstream' => 'stream/5' })->body,
-       join('', map { "data: $_\n\n" } 1 .. 5), 'events');
+    my $stream = $t->post("$mine/deploy",
+                          headers => { 'X-Upstream' => 'stream/5' });
+    is($stream->body, join('', map { "data: $_\n\n" } 1 .. 5), 'events');
     is($t->post("$mine/deploy")->status, 200, 'free after a stream');
     $t->finish;
 };
@@ -330,8 +337,9 @@ subtest 'Rotating keys' => sub {
 
     $t->post("$mine/exec", headers => { @key, 'X-Upstream' => 'close' });
     my $answer = $t->delete("$mine/lock",
-                            headers => { 'X-Api-Key' => 'example-rotated-key' });
-    is($answer->json->{data}{operation}, 'exec', 'the new key breaks a lock of the old one');
+        headers => { 'X-Api-Key' => 'example-rotated-key' });
+    is($answer->json->{data}{operation}, 'exec',
+       'the new key breaks a lock of the old one');
     $t->finish;
 };
 
@@ -356,7 +364,7 @@ subtest 'Dry run first' => sub {
     my $counts = '';
     wait_for { $counts = (run(['sh', '-c', $awk->{text}]))[1];
                $counts =~ /INVALID/ };
-    like($counts, qr/^1 BUSY_DRY_RUN$/m, 'and the log says who would have been');
+    like($counts, qr/^1 BUSY_DRY_RUN$/m, 'the log says who would have been');
     like($counts, qr/^1 INVALID_DRY_RUN$/m, 'and why');
     like($counts, qr/^1 RELEASED$/m, 'and who would not');
     $t->finish;

@@ -139,7 +139,8 @@ sub apply {
 
     if ($level eq 'file') {
         $text =~ s/^\s*load_module .*\n//mg;
-        $text =~ s/^(?:user|pid|error_log|worker_processes)\s.*\n//mg;
+        $text =~ s/^\s*(?:user|pid|error_log|worker_processes|access_log
+                        |\w+_temp_path)\s.*\n//mgx;
         $text =~ s/^(http \{\n)/$1%%HTTP%%\n/m;
         return $t->conf("%%MAIN%%\n$text");
     }
@@ -168,7 +169,8 @@ sub surroundings {
     my %zone = map { $_ => 1 }
         $text =~ /^\s*vibelock(?:_\w+)?\s.*\bzone=(\w+)\s*;/mg;
     delete $zone{$1} while $text =~ /vibelock_zone\s+\S+\s+zone=(\w+):/g;
-    push @lines, map { "vibelock_zone \$server_id zone=$_:1m;" } sort keys %zone;
+    push @lines, map { "vibelock_zone \$server_id zone=$_:1m;" }
+                 sort keys %zone;
 
     push @lines, 'vibelock_registry %%DIR%%/registry.json;'
         if $text =~ /vibelock_(?:release|unstick)\s/

@@ -46,7 +46,8 @@ sub faults {
         or return "no $method of $path";
     my $status = $response->status;
 
-    return "no $status of $method $path" unless $operation->{responses}{$status};
+    return "no $status of $method $path"
+        unless $operation->{responses}{$status};
 
     my $described = $self->resolve($operation->{responses}{$status});
 
