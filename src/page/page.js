@@ -469,20 +469,27 @@ function showBus(bus) {
     return;
   }
 
-  const well = bus.reading === 'works' && bus.publishing === 'works';
+  const reads = bus.reading === 'works';
+  const publishes = ['works', 'idle'].includes(bus.publishing);
+  const skipped = Object.entries(bus.skipped)
+    .filter(([reason]) => reason !== 'own')
+    .reduce((n, [, value]) => n + value, 0);
 
-  $('bus-health').className = well ? 'health' : 'health bad';
-  text($('bus-health'), well ? 'Releases reach the other replicas.'
-       : `Away. Reading: ${bus.reading}. Publishing: ${bus.publishing}.`);
+  $('bus-health').className = reads && publishes ? 'health' : 'health bad';
+  text($('bus-health'),
+       reads && publishes ? 'Replicas hear of each other.'
+       : !reads ? `Other replicas are not heard (Redis: ${bus.reading}).`
+       : `Other replicas do not hear this one (Redis: ${bus.publishing}).`);
 
   definitions($('bus'), [
     ['published', bus.published],
-    ['received', bus.received],
-    ['applied', bus.applied],
     ['waiting', bus.queued, bus.queued],
     ['dropped', bus.dropped, bus.dropped],
+    ['received', bus.received],
+    ['broken by it', bus.applied],
+    ['changed nothing', skipped],
     ['reconnects', bus.reconnects],
-    ['lag', `${count(bus.lagMs)} ms`],
+    ['lag of the last', `${count(bus.lagMs)} ms`],
   ]);
 }
 
@@ -493,13 +500,16 @@ function showRegistry(registry) {
     return;
   }
 
-  $('registry-health').className = registry.failed ? 'health bad' : 'health';
-  text($('registry-health'), `Last read well at ${clock(registry.read)}.`);
+  $('registry-health').className = registry.failing ? 'health bad' : 'health';
+  text($('registry-health'),
+       registry.failing ? `Unreadable since it was read at`
+                          + ` ${clock(registry.read)}.`
+                        : `Read at ${clock(registry.read)}.`);
 
   definitions($('registry'), [
     ['keys', registry.keys],
     ['servers', registry.servers],
-    ['failed readings', registry.failed, registry.failed],
+    ['failed readings', registry.failed, registry.failing],
   ]);
 }
 
@@ -636,9 +646,11 @@ function restart() {
   ask();
 }
 
-function turn(cursors) {
+async function turn(cursors) {
   state.cursors = cursors;
-  ask();
+  await ask();
+  $('locks').scrollIntoView();
+  $('heard').textContent = $('range').textContent;
 }
 
 function askToBreak(lock) {
