@@ -292,6 +292,12 @@ ngx_http_vibelock_bus_zone(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
     p = ngx_cpymem(bz->from.data, bus->replica.data, bus->replica.len);
     *p = '-';
 
+    bz->source = (uint64_t) ngx_murmur_hash2(bus->url.text.data,
+                                             bus->url.text.len)
+                 << 32
+                 | ngx_murmur_hash2(bz->stream.data, bz->stream.len)
+                 | 1;
+
     return NGX_CONF_OK;
 }
 

@@ -29,6 +29,7 @@ typedef struct {
     ngx_http_vibelock_bus_t         *bus;
     ngx_http_vibelock_zone_t        *zone;
     ngx_str_t                        stream;
+    uint64_t                         source;     /* that stream, there */
     ngx_str_t                        from;       /* in entries of ours */
     ngx_http_vibelock_bus_share_t   *share;
     ngx_http_vibelock_queue_t       *queue;

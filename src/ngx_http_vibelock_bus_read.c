@@ -347,9 +347,9 @@ ngx_http_vibelock_bus_read_end(redisReply *reply,
 
 
 /*
- * Where to read on: where it was left, from the start when the stream ends
- * before that, and for a new zone, where there was no lock before it was made,
- * at that moment.
+ * Where to read on: where it was left, or from the start when the stream ends
+ * before that.  A stream that was not read yet, as of a new zone, is read from
+ * the moment when the zone was made: there was no lock before.
  */
 
 static void
@@ -363,7 +363,7 @@ ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
 
     share = bz->share;
 
-    if (!share->placed) {
+    if (share->source != bz->source) {
         made = (int64_t) share->made + bz->bus->reader.offset
                - NGX_HTTP_VIBELOCK_BUS_BEFORE;
 
@@ -375,7 +375,7 @@ ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
         }
 
         ngx_http_vibelock_bus_share_place(share, bz->pool, bz->bus->nonce,
-                                          &id);
+                                          bz->source, &id);
         return;
     }
 
@@ -401,7 +401,8 @@ ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
                       share->last.seq);
     }
 
-    ngx_http_vibelock_bus_share_place(share, bz->pool, bz->bus->nonce, &id);
+    ngx_http_vibelock_bus_share_place(share, bz->pool, bz->bus->nonce,
+                                      bz->source, &id);
 }
 
 
@@ -600,7 +601,8 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
 
     bz->share->lag = (ngx_msec_t) ngx_max(lag, 0);
 
-    ngx_http_vibelock_bus_share_place(bz->share, bz->pool, bus->nonce, &id);
+    ngx_http_vibelock_bus_share_place(bz->share, bz->pool, bus->nonce,
+                                      bz->source, &id);
 
     return NGX_OK;
 }

@@ -129,11 +129,19 @@ ngx_http_vibelock_bus_share_yield(ngx_http_vibelock_bus_share_t *share,
 
 void
 ngx_http_vibelock_bus_share_place(ngx_http_vibelock_bus_share_t *share,
-    ngx_slab_pool_t *pool, uint64_t nonce, ngx_http_vibelock_bus_id_t *id)
+    ngx_slab_pool_t *pool, uint64_t nonce, uint64_t source,
+    ngx_http_vibelock_bus_id_t *id)
 {
     ngx_http_vibelock_bus_share_lock(pool);
 
     if (share->pid == ngx_pid && share->nonce == nonce) {
+
+        if (share->source != source) {
+            share->source = 0;
+            ngx_memory_barrier();
+            ngx_http_vibelock_crash_step();
+        }
+
         share->last.seq = 0;
         ngx_memory_barrier();
         ngx_http_vibelock_crash_step();
@@ -146,7 +154,7 @@ ngx_http_vibelock_bus_share_place(ngx_http_vibelock_bus_share_t *share,
         ngx_memory_barrier();
         ngx_http_vibelock_crash_step();
 
-        share->placed = 1;
+        share->source = source;
     }
 
     ngx_http_vibelock_bus_share_unlock(pool);

@@ -76,7 +76,7 @@ typedef struct {
     uint64_t                     nonce;
     ngx_msec_t                   until;
 
-    ngx_uint_t                   placed;       /* last is set */
+    uint64_t                     source;       /* last is of this, 0: unset */
     ngx_http_vibelock_bus_id_t   last;         /* the entry read last */
     ngx_msec_t                   lag;          /* its, ms */
 
@@ -109,11 +109,13 @@ void ngx_http_vibelock_bus_share_yield(ngx_http_vibelock_bus_share_t *share,
     ngx_slab_pool_t *pool, uint64_t nonce);
 
 /*
- * Remembers how far was read, for who has the lease; does nothing for others.
+ * Remembers how far "source", a stream of some Redis, was read, for who has
+ * the lease; does nothing for others.
  */
 
 void ngx_http_vibelock_bus_share_place(ngx_http_vibelock_bus_share_t *share,
-    ngx_slab_pool_t *pool, uint64_t nonce, ngx_http_vibelock_bus_id_t *id);
+    ngx_slab_pool_t *pool, uint64_t nonce, uint64_t source,
+    ngx_http_vibelock_bus_id_t *id);
 
 void ngx_http_vibelock_bus_share_count(ngx_http_vibelock_bus_share_t *share,
     ngx_uint_t counter);
