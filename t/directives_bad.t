@@ -23,8 +23,8 @@ sub config {
     $t->server($server // '');
 
     my ($code, $output) = $t->config_test;
-    my @lines = map { s/ in \S+nginx\S*:\d+$//r =~ s/ in \S+test\.conf:\d+$//r }
-                map { /^nginx: \[emerg\] (.*)/ ? $1 : () } split /\n/, $output;
+    my @lines = map { s/ in \S+test\.conf:\d+$//r }
+                $output =~ /^nginx: \[emerg\] (.*)/mg;
 
     return ($code, @lines);
 }
@@ -191,80 +191,6 @@ subtest 'times' => sub {
     accepts('good values of vibelock_retry_after', $zone, join "\n", map {
         "location /$_ { vibelock_retry_after $_; }"
     } '0', '1', '1s', '1500ms', '1m30s', '1h');
-};
-
-subtest 'vibelock_ttl' => sub {
-    my $wrong = sub {
-        my ($value, $least) = @_;
-        return "\"vibelock_ttl\" has a wrong time in \"$value\": it must be"
-            . " from ${least}ms to 30d, such as \"90s\" or \"15m\"";
-    };
-
-    for my $bad ('', 'x', '0', '0s', '-1', '1.5', '31d', '30d1s', '5q',
-                 '99999999999999999999')
-    {
-        location_refuses("vibelock_ttl \"$bad\";", $wrong->($bad, 1));
-
-        location_refuses("vibelock_ttl json=timeout \"default=$bad\";",
-                         $wrong->("default=$bad", 1));
-        location_refuses("vibelock_ttl json=timeout \"max=$bad\";",
-                         $wrong->("max=$bad", 1));
-        location_refuses("vibelock_ttl json=timeout \"add=$bad\";",
-                         $wrong->("add=$bad", 0)) unless $bad =~ /^0/;
-    }
-
-    my $once = sub {
-        return '"vibelock_ttl" has one parameter twice, the second time as'
-            . " \"$_[0]\": it must be given once";
-    };
-
-    location_refuses('vibelock_ttl json=a json=b;', $once->('json=b'));
-    location_refuses('vibelock_ttl json=a add=1 add=2;', $once->('add=2'));
-    location_refuses('vibelock_ttl json=a max=1 max=1;', $once->('max=1'));
-    location_refuses('vibelock_ttl default=1 json=a default=2;',
-                     $once->('default=2'));
-
-    for my $bad ('x', 'field=x', 'min=1s', 'Add=1s', '90s') {
-        location_refuses("vibelock_ttl json=a $bad;",
-            "\"vibelock_ttl\" has an unknown parameter \"$bad\": it takes"
-            . ' "json=", "default=", "add=" and "max="');
-    }
-
-    for my $bad ('default=60s', '60s 90s', '60s add=1s', 'Json=timeout') {
-        my ($last) = $bad =~ /(\S+)$/;
-        location_refuses("vibelock_ttl $bad;",
-            "\"vibelock_ttl\" has \"$last\": it must be one time, such as"
-            . ' "15m", or "json=<field>" and its parameters');
-    }
-
-    location_refuses('vibelock_ttl json=;',
-        '"vibelock_ttl" has an empty "json=": it must name a field of the'
-        . ' body, such as "json=timeout"');
-    location_refuses("vibelock_ttl json=\xff;",
-        "\"vibelock_ttl\" has a field \"\xff\" that is not UTF-8: no JSON can"
-        . ' have it');
-    location_refuses('vibelock_ttl json=a default=2s max=1s;',
-        '"vibelock_ttl" has a "default=" of 2000ms: it must not be over'
-        . ' "max=", which is 1000ms');
-    location_refuses('vibelock_ttl json=a max=30d add=1ms;',
-        '"vibelock_ttl" has a "max=" of 2592000000ms and an "add=" of 1ms:'
-        . ' together they must not be over 30d');
-    location_refuses('vibelock_ttl json=a add=30d;',
-        '"vibelock_ttl" has an "add=" of 30d: it must be less, since a lock'
-        . ' lasts 30d at most');
-    location_refuses('vibelock_ttl 1s; vibelock_ttl 2s;',
-        '"vibelock_ttl" directive is duplicate');
-    location_refuses('vibelock_ttl json=a; vibelock_ttl 2s;',
-        '"vibelock_ttl" directive is duplicate');
-    location_refuses('vibelock_ttl;',
-        'invalid number of arguments in "vibelock_ttl" directive');
-
-    my $n = 0;
-    accepts('good values', $zone, join "\n", map {
-        'location /' . ++$n . " { vibelock_ttl $_; }"
-    } '1ms', '1', '15m', '1h30m', '30d', '2592000s', 'json=timeout',
-      'json=timeout default=60s add=90s max=1h', 'max=1h add=0 json=x',
-      'json=a add=29d max=1d', 'json=a default=1h max=1h', '"json=a b"');
 };
 
 subtest 'on and off' => sub {
