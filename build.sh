@@ -15,12 +15,12 @@ BUILD_PACKAGES=(gcc make libc6-dev nginx nginx-dev libjansson-dev libhiredis-dev
                 libssl-dev libpcre2-dev zlib1g-dev)
 RUN_PACKAGES=(nginx perl curl)
 TEST_PACKAGES=(perl curl openssl "${VIBELOCK_REDIS:-redis-server}" nodejs clang
-               procps faketime)
+               procps faketime prometheus chromium chromium-driver)
 
 PACKAGE_PACKAGES=(dpkg-dev debhelper lintian)
 
 # Of these only the program is wanted: installing must not start the service.
-SERVICES=(nginx redis-server valkey-server)
+SERVICES=(nginx redis-server valkey-server prometheus)
 
 
 usage() {
@@ -346,7 +346,7 @@ nginx_stamp() {
         echo "$@"
         nginx -V
         dpkg-query -W nginx-dev
-        cksum "$2/src/core/nginx.h" config
+        cksum "$2/src/core/nginx.h" config config.make
         "$3" --version
         printf '%s\n' src/*.[ch]
     } 2>&1 | cksum
