@@ -57,7 +57,7 @@ ngx_http_vibelock_log_escape(u_char *dst, ngx_str_t *text)
         ch = text->data[i];
 
         if (ch < 0x20 || ch == 0x7f || ch == '"' || ch == '\\') {
-            dst = ngx_sprintf(dst, "\\x%02Xd", (ngx_uint_t) ch);
+            dst = ngx_sprintf(dst, "\\x%02Xd", (u_int) ch);
 
         } else {
             *dst++ = ch;
