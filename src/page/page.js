@@ -63,6 +63,10 @@ function bytes(n) {
   return `${n >= 100 || i === 0 ? Math.round(n) : n.toFixed(1)} ${units[i]}`;
 }
 
+// A key among words: what it does to the direction of text ends with it.
+
+const isolated = (key) => `\u2068${key}\u2069`;
+
 const clock = (ms) => new Date(ms).toLocaleTimeString('en-GB');
 
 
@@ -695,8 +699,8 @@ async function breakLock(lock) {
     const answer = await response.json();
 
     say(!response.ok ? `It was not broken: ${answer.error.message}.`
-        : answer.data.released ? `The lock of ${lock.key} is broken.`
-        : `The lock of ${lock.key} was gone already.`);
+        : answer.data.released ? `The lock of ${isolated(lock.key)} is broken.`
+        : `The lock of ${isolated(lock.key)} was gone already.`);
 
   } catch {
     say('It was not broken, or nobody knows: the gateway did not answer.');
