@@ -7,9 +7,11 @@ use warnings;
 
 use MIME::Base64 qw(encode_base64);
 use Test::More;
+use Time::HiRes ();
 
 use Vibelock::Docs qw(blocks);
 use Vibelock::Process qw(run);
+use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream::Auto;
 
@@ -326,6 +328,28 @@ subtest 'A balancer that keeps a server on one replica' => sub {
     is($t->post("/v1/infra/servers/s$_/exec")->header('X-Replica'), 2,
        'the other takes over') for 1 .. 3;
     $t->finish;
+};
+
+subtest 'Two replicas and Redis' => sub {
+    my ($acl) = blocks('docs/recipes.md', lang => 'text',
+                       heading => 'Two replicas and Redis');
+    my $redis = Vibelock::Redis->start(acl => [split /\n/, $acl->{text}]);
+    my @replica = map { recipe('Two replicas and Redis', 0,
+                               6379 => $redis->port) } 1, 2;
+
+    $replica[0]->post("$mine/exec",
+                      headers => { @key, 'X-Upstream' => 'close' });
+
+    # A release leaves alone what is as young as itself.
+    Time::HiRes::sleep(0.2);
+
+    my $answer = $replica[1]->delete("$mine/lock", headers => {@key});
+    ok(!$answer->json->{data}{released}, 'the one that is asked has none');
+    ok(wait_for { !$replica[0]->get("$mine/lock", headers => {@key})
+                      ->json->{data}{locked} }, 'the other drops its lock');
+    is_deeply($redis->cmd('ACL', 'LOG'), [], 'the rights are enough');
+    $_->finish for @replica;
+    $redis->stop;
 };
 
 subtest 'Rotating keys' => sub {

@@ -195,6 +195,9 @@ sub provide {
     $t->write_file('users.htpasswd', "ci:$hash\nops:$hash\n")
         if $text =~ /users\.htpasswd/;
 
+    $t->write_file('redis.password', "a-long-password\n")
+        if $text =~ /redis\.password/;
+
     certificates($t) if $text =~ /gateway\.crt/;
 
     return;
