@@ -126,7 +126,8 @@ fails($t->delete('/off/locks/ops/c', headers => { 'X-Vibelock-Break' => 1 }),
       403, 'FORBIDDEN', 'no break=on');
 fails($t->get('/off/locks/ops/c'), 403, 'FORBIDDEN', 'whatever the method');
 fails($t->delete('/status/locks/ops/c'), 403, 'FORBIDDEN', 'no header');
-fails($t->delete('/status/locks/ops/c', headers => { 'X-Vibelock-Break' => $_ }),
+fails($t->delete('/status/locks/ops/c',
+                headers => { 'X-Vibelock-Break' => $_ }),
       403, 'FORBIDDEN', "the header is '$_'") for '', '0', 'yes', '11';
 
 for my $method (qw(GET HEAD POST PUT OPTIONS PATCH)) {

@@ -47,7 +47,8 @@ $t->server("vibelock_owner me; vibelock all zone=ops;\n$locations");
 $t->write_file('registry.json', JSON::PP->new->encode({
     version => 1,
     keys    => [{ id => 'k', type => 'api', sha256 => sha256_hex('key') }],
-    servers => [map { { id => "s$_", key => 'k', kind => 'STANDALONE' } } 1 .. 3],
+    servers => [map { { id => "s$_", key => 'k', kind => 'STANDALONE' } }
+                1 .. 3],
 }));
 $t->start;
 
