@@ -17,7 +17,7 @@ package Vibelock::Fleet;
 #   gateways   3
 #   more       what follows the URL in vibelock_redis ("timeout=1s"), or a list
 #   http       further lines of http; server: of the server
-#   nginx      { options of Vibelock::Test->new }
+#   nginx      { options of Vibelock::Test->new }; each: a list of those
 #   zones      2 for another zone, "two", beside "ops" (zone => 'two' below)
 #
 #   $fleet->gateway($n)      its Vibelock::Test;  $fleet->gateways: all
@@ -58,7 +58,8 @@ sub new {
     my $self = bless { gateways => [] }, $class;
 
     for my $n (0 .. ($how{gateways} // 3) - 1) {
-        my $t = Vibelock::Test->new(workers => 2, %{ $how{nginx} || {} });
+        my $t = Vibelock::Test->new(workers => 2, %{ $how{nginx} || {} },
+                                    %{ $how{each} ? $how{each}[$n] : {} });
 
         $t->write_file('ok', "ok\n");
         $t->http(join "\n",
