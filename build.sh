@@ -39,6 +39,8 @@ usage: ./build.sh <command>
     --clang                   with clang: build/clang/
     --static                  a whole nginx with the module in it:
                               build/static/nginx
+    --source                  a whole nginx, and the module for it:
+                              build/source/
   run [port]                  start a gateway with the example configuration
                               and an example upstream; Ctrl-C ends it
   test [--long] [--asan] [argument of prove]...
@@ -59,8 +61,8 @@ build, run, test and bench install first what they need and is missing.
 
 environment:
   CC=<compiler>               builds with it, for example CC=clang
-  NGINX_SRC=<directory>       nginx's own source, for --static; by default
-                              that of the installed nginx is fetched
+  NGINX_SRC=<directory>       nginx's own source, for --static and --source;
+                              by default that of the installed nginx is fetched
   VIBELOCK_REDIS=<program>    the server that the tests use, redis-server or
                               valkey-server
   DEBIAN_MIRROR=<url>         of --matrix; by default the one of this machine
@@ -237,10 +239,10 @@ build() {
 
     for flavour in "$@"; do
         case $flavour in
-            --asan | --crash | --clang | --static)
+            --asan | --crash | --clang | --static | --source)
                 flavours+=("${flavour#--}") ;;
             *)  die "build: no flavour \"$flavour\"; there are --asan," \
-                    "--crash, --clang and --static" ;;
+                    "--crash, --clang, --static and --source" ;;
         esac
     done
 
@@ -289,6 +291,11 @@ build_flavour() {
             nginx_source
             source=$NGINX_SRC
             ;;
+        source)
+            goal="binary modules"
+            nginx_source
+            source=$NGINX_SRC
+            ;;
     esac
 
     mkdir -p "$dir"
@@ -296,9 +303,11 @@ build_flavour() {
     (
         flock 9
         configure_nginx "$dir" "$source" "$cc" "$add" "$flags"
+        # shellcheck disable=SC2086
         make -C "$dir" -f objs/Makefile -s --no-print-directory \
-            -j "$(nproc)" CC="$cc $flags" "$goal" >&2
+            -j "$(nproc)" CC="$cc $flags" $goal >&2
         publish "$dir/objs/$product" "$out/$product"
+        [ "$flavour" != source ] || publish "$dir/objs/nginx" "$out/nginx"
     ) 9> "$dir/lock"
 }
 
