@@ -118,21 +118,35 @@ ngx_http_vibelock_digest_threaded(ngx_str_t *text, u_char *digest)
 ngx_int_t
 ngx_http_vibelock_digest_hex(ngx_str_t *hex, u_char *digest)
 {
-    size_t     i;
-    ngx_int_t  n;
+    u_char      ch;
+    size_t      i;
+    ngx_uint_t  n;
 
     if (hex->len != 2 * NGX_HTTP_VIBELOCK_DIGEST_LEN) {
         return NGX_ERROR;
     }
 
-    for (i = 0; i < NGX_HTTP_VIBELOCK_DIGEST_LEN; i++) {
+    n = 0;
 
-        n = ngx_hextoi(hex->data + 2 * i, 2);
-        if (n == NGX_ERROR) {
-            return NGX_ERROR;
+    for (i = 0; i < 2 * NGX_HTTP_VIBELOCK_DIGEST_LEN; i++) {
+        ch = hex->data[i];
+
+        if (ch >= '0' && ch <= '9') {
+            n = n << 4 | (ch - '0');
+
+        } else {
+            ch |= 0x20;
+
+            if (ch < 'a' || ch > 'f') {
+                return NGX_ERROR;
+            }
+
+            n = n << 4 | (ch - 'a' + 10);
         }
 
-        digest[i] = (u_char) n;
+        if (i & 1) {
+            digest[i / 2] = (u_char) n;
+        }
     }
 
     return NGX_OK;

@@ -16,6 +16,33 @@
 #define NGX_HTTP_VIBELOCK_ENTRY_VERSION_1  1
 
 
+/* an entry as encode() writes it, around its values */
+
+#define NGX_HTTP_VIBELOCK_ENTRY_HEAD       "{\"v\":1,\"key\":\""
+#define NGX_HTTP_VIBELOCK_ENTRY_TO_OWNER   "\",\"owner\":\""
+#define NGX_HTTP_VIBELOCK_ENTRY_TO_AT      "\",\"at\":"
+#define NGX_HTTP_VIBELOCK_ENTRY_TO_FROM    ",\"from\":\""
+#define NGX_HTTP_VIBELOCK_ENTRY_TAIL       "\"}"
+
+/* digits of a number that does not overflow */
+#define NGX_HTTP_VIBELOCK_ENTRY_DIGITS     18
+
+
+#define ngx_http_vibelock_entry_copy(p, text)                                 \
+    ngx_cpymem(p, text, sizeof(text) - 1)
+
+#define ngx_http_vibelock_entry_skip(p, last, text)                           \
+    ((size_t) (last - p) >= sizeof(text) - 1                                  \
+     && ngx_memcmp(p, text, sizeof(text) - 1) == 0                            \
+     && (p += sizeof(text) - 1))
+
+
+static size_t ngx_http_vibelock_entry_write(ngx_http_vibelock_entry_t *entry,
+    u_char *buf);
+static ngx_int_t ngx_http_vibelock_entry_read(
+    ngx_http_vibelock_entry_t *entry, u_char *data, size_t len);
+static size_t ngx_http_vibelock_entry_plain(u_char *text, u_char *last,
+    size_t max);
 static ngx_http_vibelock_entry_e ngx_http_vibelock_entry_members(
     ngx_http_vibelock_entry_t *entry, json_t *json);
 static size_t ngx_http_vibelock_entry_text(json_t *json, const char *name,
@@ -29,6 +56,12 @@ ngx_http_vibelock_entry_encode(ngx_http_vibelock_entry_t *entry, u_char *buf)
     json_t  *json;
     size_t   len;
 
+    len = ngx_http_vibelock_entry_write(entry, buf);
+
+    if (len) {
+        return len;
+    }
+
     json = json_object();
 
     if (json == NULL) {
@@ -36,8 +69,6 @@ ngx_http_vibelock_entry_encode(ngx_http_vibelock_entry_t *entry, u_char *buf)
     }
 
     (void) ngx_hex_dump(hex, entry->owner, NGX_HTTP_VIBELOCK_ENTRY_OWNER);
-
-    len = 0;
 
     if (json_object_set_new(json, "v",
                             json_integer(NGX_HTTP_VIBELOCK_ENTRY_VERSION_1))
@@ -78,6 +109,10 @@ ngx_http_vibelock_entry_decode(ngx_http_vibelock_entry_t *entry, u_char *data,
         return NGX_HTTP_VIBELOCK_ENTRY_TOO_LARGE;
     }
 
+    if (ngx_http_vibelock_entry_read(entry, data, len) == NGX_OK) {
+        return NGX_HTTP_VIBELOCK_ENTRY_OK;
+    }
+
     json = json_loadb((char *) data, len,
                       JSON_ALLOW_NUL|JSON_REJECT_DUPLICATES, NULL);
 
@@ -90,6 +125,145 @@ ngx_http_vibelock_entry_decode(ngx_http_vibelock_entry_t *entry, u_char *data,
     json_decref(json);
 
     return rc;
+}
+
+
+/*
+ * Most entries need no JSON parser, neither to be written nor to be read: their
+ * texts have nothing to escape.  0 and NGX_DECLINED: this one may need it.
+ */
+
+static size_t
+ngx_http_vibelock_entry_write(ngx_http_vibelock_entry_t *entry, u_char *buf)
+{
+    u_char  *p;
+
+    if (ngx_http_vibelock_entry_plain(entry->key, entry->key + entry->key_len,
+                                      entry->key_len)
+        != entry->key_len
+        || ngx_http_vibelock_entry_plain(entry->from,
+                                         entry->from + entry->from_len,
+                                         entry->from_len)
+           != entry->from_len)
+    {
+        return 0;
+    }
+
+    p = ngx_http_vibelock_entry_copy(buf, NGX_HTTP_VIBELOCK_ENTRY_HEAD);
+    p = ngx_cpymem(p, entry->key, entry->key_len);
+
+    p = ngx_http_vibelock_entry_copy(p, NGX_HTTP_VIBELOCK_ENTRY_TO_OWNER);
+    p = ngx_hex_dump(p, entry->owner, NGX_HTTP_VIBELOCK_ENTRY_OWNER);
+
+    p = ngx_http_vibelock_entry_copy(p, NGX_HTTP_VIBELOCK_ENTRY_TO_AT);
+    p = ngx_sprintf(p, "%uL", entry->at);
+
+    p = ngx_http_vibelock_entry_copy(p, NGX_HTTP_VIBELOCK_ENTRY_TO_FROM);
+    p = ngx_cpymem(p, entry->from, entry->from_len);
+
+    p = ngx_http_vibelock_entry_copy(p, NGX_HTTP_VIBELOCK_ENTRY_TAIL);
+
+    return p - buf;
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_entry_read(ngx_http_vibelock_entry_t *entry, u_char *data,
+    size_t len)
+{
+    u_char     *p, *last, *start;
+    ngx_str_t   owner;
+
+    p = data;
+    last = data + len;
+
+    if (!ngx_http_vibelock_entry_skip(p, last, NGX_HTTP_VIBELOCK_ENTRY_HEAD)) {
+        return NGX_DECLINED;
+    }
+
+    entry->key_len = ngx_http_vibelock_entry_plain(p, last,
+                                                 NGX_HTTP_VIBELOCK_ENTRY_KEY);
+    ngx_memcpy(entry->key, p, entry->key_len);
+    p += entry->key_len;
+
+    if (entry->key_len == 0
+        || !ngx_http_vibelock_entry_skip(p, last,
+                                         NGX_HTTP_VIBELOCK_ENTRY_TO_OWNER))
+    {
+        return NGX_DECLINED;
+    }
+
+    owner.data = p;
+    owner.len = 2 * NGX_HTTP_VIBELOCK_ENTRY_OWNER;
+
+    if ((size_t) (last - p) < owner.len
+        || ngx_http_vibelock_digest_hex(&owner, entry->owner) != NGX_OK)
+    {
+        return NGX_DECLINED;
+    }
+
+    p += owner.len;
+
+    if (!ngx_http_vibelock_entry_skip(p, last,
+                                      NGX_HTTP_VIBELOCK_ENTRY_TO_AT))
+    {
+        return NGX_DECLINED;
+    }
+
+    start = p;
+    entry->at = 0;
+
+    while (p < last && *p >= '0' && *p <= '9'
+           && p - start < NGX_HTTP_VIBELOCK_ENTRY_DIGITS)
+    {
+        entry->at = entry->at * 10 + (*p++ - '0');
+    }
+
+    if (p == start
+        || (*start == '0' && p - start > 1)
+        || !ngx_http_vibelock_entry_skip(p, last,
+                                         NGX_HTTP_VIBELOCK_ENTRY_TO_FROM))
+    {
+        return NGX_DECLINED;
+    }
+
+    entry->from_len = ngx_http_vibelock_entry_plain(p, last,
+                                                NGX_HTTP_VIBELOCK_ENTRY_FROM);
+    ngx_memcpy(entry->from, p, entry->from_len);
+    p += entry->from_len;
+
+    if (entry->from_len == 0
+        || !ngx_http_vibelock_entry_skip(p, last,
+                                         NGX_HTTP_VIBELOCK_ENTRY_TAIL)
+        || p != last)
+    {
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+/* how many of the bytes, up to "max", stand in JSON as they are */
+
+static size_t
+ngx_http_vibelock_entry_plain(u_char *text, u_char *last, size_t max)
+{
+    u_char  ch, *p;
+
+    if ((size_t) (last - text) > max) {
+        last = text + max;
+    }
+
+    for (p = text; p < last; p++) {
+        ch = *p;
+
+        if (ch < 0x20 || ch > 0x7e || ch == '"' || ch == '\\') {
+            break;
+        }
+    }
+
+    return p - text;
 }
 
 
