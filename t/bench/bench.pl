@@ -28,6 +28,7 @@ BEGIN { $root = abs_path(dirname(__FILE__) . '/../..') }
 
 use lib "$root/t/bench/lib", "$root/t/lib";
 
+use Bench::Bus;
 use Bench::Load;
 use Bench::Machine qw(describe program);
 use Bench::Million;
@@ -48,6 +49,7 @@ my %usual = (
     held     => { rounds => 7, requests => 50_000 },
     swept    => { rounds => 5, sweep => 5, rate => 1000 },
     growth   => [10_000, 1_000_000],
+    bus      => { rounds => 7, releases => 50 },
 );
 
 my %quick = (
@@ -61,6 +63,7 @@ my %quick = (
     held     => { rounds => 5, requests => 5000 },
     swept    => { rounds => 1, sweep => 2, rate => 1000 },
     growth   => [10_000, 50_000],
+    bus      => { rounds => 5, releases => 10 },
 );
 
 my %smoke = (
@@ -74,6 +77,7 @@ my %smoke = (
     held     => { rounds => 1, requests => 100 },
     swept    => { rounds => 1, sweep => 1, rate => 100 },
     growth   => [500, 1000],
+    bus      => { rounds => 1, releases => 3 },
 );
 
 my ($count, $quick, $smoke, $keep, @parts);
@@ -89,7 +93,7 @@ GetOptions(
 
 my $how = $smoke ? \%smoke : $quick ? \%quick : \%usual;
 my %part = map { $_ => 1 } @parts ? @parts
-         : (qw(requests held swept growth), $count ? 'count' : ());
+         : (qw(requests held swept growth bus), $count ? 'count' : ());
 
 die "there is no valgrind, which --count needs\n"
     if $part{count} && !program('valgrind');
@@ -107,7 +111,7 @@ my @machine = ('taken on ' . strftime('%Y-%m-%d', gmtime) . ', in '
                . "$how->{rounds} rounds of each request", describe());
 my $load = Bench::Load->new($dir);
 
-my @timed = (requests(), held(), swept());
+my @timed = (requests(), bus(), held(), swept());
 my @counted = counted();
 
 finish();
@@ -147,6 +151,8 @@ sub requests {
             map { $_ => $how->{$_} } qw(rounds seconds first));
 
         push @rows, Bench::Requests::rows($samples, 'ns');
+
+        check_published($setup) if $samples->{published};
     }
 
     if ($part{growth}) {
@@ -157,6 +163,20 @@ sub requests {
     $setup->stop;
 
     return @rows;
+}
+
+# A release that was merged, or lost as too many waited, cost less than one.
+
+sub check_published {
+    my ($setup) = @_;
+
+    my $sent = $setup->subject('published')->{sent};
+    my $added = $setup->published;
+
+    die "of $sent releases only $added were published\n"
+        if $added < 0.95 * $sent && !$smoke;
+
+    return;
 }
 
 # All that a gateway is asked, one worker.
@@ -191,6 +211,20 @@ sub growth {
         bar         => 1,
         pairs       => [[@memory[1, 0]]],
     );
+}
+
+sub bus {
+    return () unless $part{bus};
+
+    if (!program('redis-server')) {
+        say_what('there is no Redis, and so no row of the bus');
+        return ();
+    }
+
+    say_what('a release to another gateway');
+
+    return Bench::Bus::across({ dir => $dir, module => $module },
+                              %{ $how->{bus} });
 }
 
 sub held {

@@ -55,6 +55,10 @@ my %subjects = (
         nginx => 'vibelock', method => 'DELETE', path => 'lock',
         conf => 'vibelock_release zone=ops;',
     },
+    published => {
+        nginx => 'bus', method => 'DELETE', path => 'lock',
+        conf => 'vibelock_release zone=ops;',
+    },
     return200 => {
         nginx => 'plain', method => 'DELETE', path => 'lock',
         same => 'delete',
@@ -161,7 +165,10 @@ sub start {
     my $subject = $self->{subject};
 
     delete @$subject{qw(lua lua_redis)} unless lua_modules();
-    delete $subject->{lua_redis} unless program('redis-server');
+    delete @$subject{qw(lua_redis published)} unless program('redis-server');
+    delete $subject->{published} if $self->{count};
+
+    $self->{redis} = Vibelock::Redis->start if program('redis-server');
 
     for my $s (values %$subject) {
         $s->{method} //= 'GET';
@@ -169,8 +176,6 @@ sub start {
         $s->{span} = $s->{hot} ? 1 : $self->{servers};
         $s->{request} = request($s);
     }
-
-    write_file("$self->{dir}/registry.json", $self->registry);
 
     $self->start_upstream;
     $self->start_vibelock;
@@ -259,13 +264,15 @@ sub start_vibelock {
     my ($self) = @_;
 
     my $zone = 'vibelock_zone $server_id zone=ops:10m sweep=1h;';
-    my $registry = "vibelock_registry $self->{dir}/registry.json check=1h;";
+    my $registry = registry("$self->{dir}/registry.json", $self->{servers});
     my @modules = (modules => [$self->{module}]);
 
     $self->start_nginx('vibelock', @modules,
         http => join "\n", $zone, $registry, $self->{platform});
 
     $self->start_nginx('bare', @modules, http => $zone);
+
+    $self->start_bus($zone) if $self->{subject}{published};
 
     # The hot lock is held by a request whose upstream never answers.
 
@@ -289,18 +296,49 @@ END
     return;
 }
 
+# The directive, and its file.
+
 sub registry {
-    my ($self) = @_;
+    my ($path, $servers) = @_;
 
     my $hash = sha256_hex(API_KEY);
     my @servers = map {
         sprintf '{"id":"%s%012x","key":"k1","kind":"STANDALONE"}', SERVER, $_
-    } 0 .. $self->{servers} - 1;
+    } 0 .. $servers - 1;
 
-    return join '',
+    write_file($path, join '',
         '{"version":1,',
         qq("keys":[{"id":"k1","type":"api","sha256":"$hash"}],\n),
-        '"servers":[', join(",\n", @servers), "]}\n";
+        '"servers":[', join(",\n", @servers), "]}\n");
+
+    return "vibelock_registry $path check=1h;";
+}
+
+# Repeats of one release within a second go out as one: so many servers that
+# none comes twice in that time.
+
+sub start_bus {
+    my ($self, $zone) = @_;
+
+    my $servers = $self->{subject}{published}{span} = 100 * $self->{servers};
+
+    $self->start_nginx('bus', modules => [$self->{module}],
+        http => join "\n", $zone,
+            registry("$self->{dir}/registry_bus.json", $servers),
+            'vibelock_redis redis://127.0.0.1:' . $self->{redis}->port . ';');
+
+    return;
+}
+
+# How many releases came to Redis.
+
+sub published {
+    my ($self) = @_;
+
+    my %stream = @{ $self->{redis}->cmd('XINFO', 'STREAM',
+                                        'vibelock:ops:releases') };
+
+    return $stream{'entries-added'};
 }
 
 sub lua_modules {
@@ -316,9 +354,8 @@ sub start_lua {
     my $http = 'lua_shared_dict locks 10m;';
 
     if ($self->{subject}{lua_redis}) {
-        my $redis = $self->{redis} = Vibelock::Redis->start;
         my $text = read_file(dirname(__FILE__) . '/../../redis_lock.lua');
-        my $port = $redis->port;
+        my $port = $self->{redis}->port;
 
         $text =~ s/REDIS_PORT/$port/;
         write_file("$self->{dir}/redis_lock.lua", $text);

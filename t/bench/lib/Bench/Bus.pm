@@ -1,0 +1,136 @@
+package Bench::Bus;
+
+# How long a release takes to another replica: from the answer to a DELETE on
+# one gateway to the lock's absence on another, beside what Redis alone takes
+# from an XADD to the XREAD that waits for it.
+#
+#   my $row = Bench::Bus::across({ dir => …, module => … },
+#                                rounds => 5, releases => 40);
+
+use strict;
+use warnings;
+
+use Carp qw(croak);
+use Time::HiRes qw(sleep);
+
+use Bench::Nginx;
+use Bench::Row qw(median);
+use Bench::Setup;
+use Vibelock::Http qw(http_connect http_request);
+use Vibelock::Redis;
+use Vibelock::Util qw(now wait_for);
+
+# A lock younger than 50 ms is taken for somebody's next.
+use constant OLD => 0.06;
+
+sub across {
+    my ($options, %how) = @_;
+
+    my $redis = Vibelock::Redis->start;
+    my %replica = map { $_ => replica($options, $redis, $_) } qw(a b);
+    my %wire = (add => $redis->client, read => $redis->client);
+
+    my %connection = map {
+        $_ => http_connect(port => $replica{$_}->port('lock'))
+    } qw(a b);
+
+    wait_for { releases(\%replica, \%connection, 'start', 0.5) }
+        or croak 'a release on one gateway does not come to the other';
+
+    my @pairs;
+
+    for my $round (1 .. $how{rounds}) {
+        my (@through, @raw);
+
+        for my $n (1 .. $how{releases}) {
+            push @through,
+                releases(\%replica, \%connection, "$round-$n", 5)
+                // croak 'a release took more than 5 seconds';
+            push @raw, raw(\%wire);
+        }
+
+        push @pairs, [median(@through) * 1e6, median(@raw) * 1e6];
+    }
+
+    $_->stop for values %replica;
+    $redis->stop;
+
+    return Bench::Row->new(
+        what        => "DELETE's answer on one gateway to the lock's absence"
+                       . ' on another',
+        alternative => 'XADD to XREAD in the same Redis',
+        unit        => 'us',
+        bar         => 3,
+        pairs       => \@pairs,
+    );
+}
+
+sub replica {
+    my ($options, $redis, $name) = @_;
+
+    return Bench::Nginx->new(
+        dir     => "$options->{dir}/bus_$name",
+        modules => [$options->{module}],
+        http    => join("\n",
+            'vibelock_zone $arg_id zone=ops:1m;',
+            'vibelock_redis redis://127.0.0.1:' . $redis->port
+            . " replica=$name;",
+            'vibelock_owner bench;'),
+        servers => {
+            lock => 'location / { vibelock_release zone=ops; }',
+            exec => 'location / { vibelock exec zone=ops; vibelock_keep 1;'
+                    . ' empty_gif; }',
+        },
+    )->start;
+}
+
+# Seconds, or undef when it takes longer than the limit.
+
+sub releases {
+    my ($replica, $connection, $id, $limit) = @_;
+
+    my $taken = http_request(port => $replica->{b}->port('exec'),
+                             uri => "/?id=$id");
+
+    croak 'a lock was not taken' unless $taken->status =~ /^(200|409)$/;
+
+    sleep OLD;
+
+    http_request(connection => $connection->{a}, method => 'DELETE',
+                 uri => "/?id=$id")->status == 200
+        or croak 'DELETE failed';
+
+    my $start = now();
+
+    while (now() < $start + $limit) {
+        my $body = http_request(connection => $connection->{b},
+                                uri => "/?id=$id")->body;
+
+        return now() - $start if $body =~ /"locked":false/;
+    }
+
+    return undef;
+}
+
+sub raw {
+    my ($wire) = @_;
+
+    $wire->{read}->send('XREAD', 'BLOCK', 5000, 'STREAMS', 'raw', '$');
+
+    # Let it be waiting.
+    sleep 0.005;
+
+    my $start = now();
+
+    $wire->{add}->send('XADD', 'raw', 'MAXLEN', '~', 10000, '*',
+                       'release', 'x' x 200);
+    $wire->{read}->read_reply;
+
+    my $seconds = now() - $start;
+
+    $wire->{add}->read_reply;
+
+    return $seconds;
+}
+
+1;
