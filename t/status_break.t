@@ -7,6 +7,8 @@ use warnings;
 
 use Test::More;
 
+use Vibelock::Fleet;
+use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
 
@@ -215,5 +217,34 @@ $t->get('/kept?id=in');
 
 ok(breaks('/status/locks/ops/in?id=in')->json->{data}{released},
    'the guard of the server does not guard its status');
+
+# Other replicas break the owner's lock too
+
+my $redis = Vibelock::Redis->start;
+my $fleet = Vibelock::Fleet->new(
+    redis    => 'redis://127.0.0.1:' . $redis->port,
+    gateways => 2,
+    server   => 'location /people { vibelock_status break=on; }',
+);
+
+$fleet->start->working;
+
+for my $n (0, 1) {
+    $fleet->take($n, 'ours', owner => 'ann');
+    $fleet->take($n, 'theirs', owner => $n ? 'bob' : 'ann');
+}
+
+$fleet->old;
+
+for my $id (qw(ours theirs)) {
+    my $r = $fleet->gateway(0)->delete("/people/locks/ops/$id",
+        headers => { 'X-Vibelock-Break' => 1 });
+    ok($r->json->{data}{released}, "$id: broken here");
+}
+
+ok($fleet->freed(1, 'ours', owner => 'ann'), 'and on the other replica');
+ok(wait_for { $fleet->bus(1)->{skipped}{otherOwner} == 1 },
+   'which leaves the lock of another owner alone');
+ok($fleet->held(1, 'theirs', owner => 'bob'), 'as it is');
 
 $t->done;
