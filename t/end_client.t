@@ -8,7 +8,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(ends lock_of gate);
+use Vibelock::Ends qw(ends lock_of lock_at gate);
 use Vibelock::Http qw(http_connect http_request);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
@@ -137,7 +137,7 @@ for my $how (qw(abort reset)) {
     $pending->$how;
     ok($x->is_open, 'nginx waits on');
     is($t->post("/deploy?id=$id", body => 'b')->status, 409, 'locked');
-    my $old = wait_for { Vibelock::Ends::lock_at($t, $id)->{ageMs} > 1500 };
+    my $old = wait_for { lock_at($t, $id)->{ageMs} > 1500 };
     ok($old, 'past its TTL');
     is(lock_of($t, $id), 'running', 'it still holds');
     $x->respond(200, {}, 'done');

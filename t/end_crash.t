@@ -12,7 +12,7 @@ use Cwd ();
 use File::Basename qw(dirname);
 use Test::More;
 
-use Vibelock::Ends qw(lock_of gate);
+use Vibelock::Ends qw(lock_of zone_of gate);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
 use Vibelock::Util qw(now);
@@ -146,6 +146,7 @@ my %plays = (acquire => \&acquire, release => \&release, keep => \&keep,
 
 for my $name (sort keys %plays) {
     my ($steps, $wrong, $slowest) = (0, 0, 0);
+    my $used = zone_of($t)->{memory}{cellsUsed};
 
     for ($steps = 0; $steps < 100; $steps++) {
         my $start = now();
@@ -164,6 +165,10 @@ for my $name (sort keys %plays) {
         $t->delete("/lock?id=$id", port => $t->port(9));
         $t->get("/free?id=$id")->status == 200
             or $wrong++, diag("$name, $steps steps: the same lock");
+
+        my $zone = zone_of($t);
+        $zone->{memory}{cellsUsed} == $used && $zone->{locks}{held} == 0
+            or $wrong++, diag("$name, $steps steps: something is left");
 
         my $took = now() - $start;
         $slowest = $took if $took > $slowest;
@@ -184,6 +189,7 @@ $t->finish;
     nginx('50ms', 'vibelock_ttl json=ttl; vibelock_keep 1;
                    location / { empty_gif; }');
 
+    my $used = zone_of($t)->{memory}{cellsUsed};
     my (%due, $count);
     my $start = now();
 
@@ -214,6 +220,10 @@ $t->finish;
     ok($state->('stays'), 'what was not is there');
     my $gone = wait_for { !grep { $state->($_) } keys %due } 30;
     ok($gone, 'so is the rest, in its time');
+
+    my $zone = zone_of($t);
+    is($zone->{memory}{cellsUsed}, $used + 1, 'no memory is lost');
+    is($zone->{locks}{held}, 1, 'one lock is left');
 }
 
 $t->done;

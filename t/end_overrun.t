@@ -7,7 +7,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(ends lock_of gate);
+use Vibelock::Ends qw(ends lock_of lock_at gate);
 use Vibelock::Http qw(http_request);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Util qw(limit);
@@ -55,13 +55,11 @@ sub begin {
     return ($uri, $x, $pending, $id);
 }
 
-sub lock_at { return Vibelock::Ends::lock_at($t, @_) }
-
 sub wait_past_ttl {
     my ($id) = @_;
 
     return ok(wait_for {
-        my $lock = lock_at($id);
+        my $lock = lock_at($t, $id);
         !$lock->{locked} || $lock->{ageMs} > $ttl * 1000 + 200;
     }, 'past its TTL');
 }
@@ -105,7 +103,7 @@ for my $where (qw(/deploy /stays)) {
     $pending->abort if $where eq '/stays';
     wait_past_ttl($id);
 
-    my $lock = lock_at($id);
+    my $lock = lock_at($t, $id);
     is($lock->{state}, 'running', "$where: it still holds");
     is($lock->{expiresInMs}, 0, 'past its TTL');
 
@@ -121,7 +119,7 @@ for my $where (qw(/deploy /stays)) {
 {
     my ($uri, $x, $pending, $id) = begin('/stays');
     wait_past_ttl($id);
-    my $broken = lock_at($id, 'DELETE');
+    my $broken = lock_at($t, $id, 'DELETE');
     ok($broken->{released}, 'freed by DELETE');
     is(lock_of($t, $id), 'free', 'gone');
     $x->respond(200);
@@ -138,7 +136,7 @@ for my $where (qw(/deploy /stays)) {
     $pending->abort;
     ends($t, $uri, 'KEPT', 'stuck past its TTL');
 
-    my $lock = lock_at($id);
+    my $lock = lock_at($t, $id);
     my $rest = $lock->{expiresInMs};
     cmp_ok($rest, '>', 0, 'one more TTL');
     cmp_ok($rest, '<=', $ttl * 1000, 'and not two');
@@ -152,7 +150,7 @@ for my $where (qw(/exec /deploy)) {
     $pending->response;
     my $line = ends($t, $uri, 'KEPT', "$where: stuck within its TTL");
 
-    my ($age, $rest) = (lock_at($id) || {})->@{qw(ageMs expiresInMs)};
+    my ($age, $rest) = (lock_at($t, $id) || {})->@{qw(ageMs expiresInMs)};
     cmp_ok(($age // 0) + ($rest // 0), '<=', $ttl * 1000,
            'that is all it has');
     my $gone = wait_for { lock_of($t, $id) eq 'free' } 3 * $ttl;

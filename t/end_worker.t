@@ -7,7 +7,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(ends lock_of gate);
+use Vibelock::Ends qw(ends lock_of lock_at gate);
 use Vibelock::Http qw(http_connect http_request);
 use Vibelock::Process qw(fork_child end_group);
 use Vibelock::Test qw(wait_for);
@@ -106,14 +106,14 @@ for my $signal (qw(KILL SEGV)) {
     my $t = nginx(workers => 1);
     my $over = begin($t, '/deploy');
 
-    ok(wait_for { (Vibelock::Ends::lock_at($t, $over->{id})->{ageMs} // 0)
+    ok(wait_for { (lock_at($t, $over->{id})->{ageMs} // 0)
                   > 1000 * $ttl }, 'a deploy past its TTL');
 
     my @operations = ($over, map { begin($t, $_) } qw(/short /deploy));
     $t->kill_worker($t->workers);
 
     for my $operation (@operations) {
-        my $lock = Vibelock::Ends::lock_at($t, $operation->{id});
+        my $lock = lock_at($t, $operation->{id});
         is($lock->{state}, 'stuck', "$operation->{uri}: stuck");
         cmp_ok($lock->{expiresInMs}, '<=', 1000 * $ttl, 'for one TTL at most');
         cmp_ok($lock->{expiresInMs}, '>', 0, 'and not for none');
@@ -156,7 +156,7 @@ for my $signal (qw(KILL SEGV)) {
     for my $id (map { my $from = $_; map { "load$from$_" } 0 .. 4 } 1 .. 3) {
         my $settled = wait_for { lock_of($t, $id) ne 'running' };
         ok($settled, "$id: nobody is left who holds it");
-        Vibelock::Ends::lock_at($t, $id, 'DELETE');
+        lock_at($t, $id, 'DELETE');
         is($t->get("/auto/ok?id=$id")->status, 200, 'and it can be taken');
     }
 

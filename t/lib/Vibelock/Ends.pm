@@ -18,6 +18,12 @@ package Vibelock::Ends;
 # ends() waits for the line of that URI and passes when its result is that one,
 # its age and token are there, and the lock is free, or stuck where it was
 # KEPT.  It gives the line.  A LOST lock says nothing of what is there now.
+#
+#   gate(sweep => '1s')                      another interval
+#   lock_at($t, 1)                           all that GET says of a lock
+#   lock_at($t, 1, 'DELETE')                 and what DELETE says
+#   zone_of($t)->{memory}{cellsUsed}         the status of the zone: asking for
+#                                            it frees nothing
 
 use strict;
 use warnings;
@@ -27,7 +33,7 @@ use Test::More ();
 
 use Vibelock::Http qw(http_request);
 
-our @EXPORT_OK = qw(ends lock_of gate);
+our @EXPORT_OK = qw(ends lock_of lock_at zone_of gate);
 
 my %left = (RELEASED => 'free', KEPT => 'stuck');
 
@@ -47,6 +53,10 @@ sub gate {
                 vibelock_release zone=z;
                 access_log off;
             }
+            location = /status {
+                vibelock_status json;
+                access_log off;
+            }
         }
 END
 }
@@ -56,6 +66,13 @@ sub lock_at {
 
     return http_request(port => $t->port(9), method => $method // 'GET',
                         uri => "/lock?id=$id")->json->{data};
+}
+
+sub zone_of {
+    my ($t) = @_;
+
+    return http_request(port => $t->port(9), uri => '/status')
+           ->json->{data}{zones}[0];
 }
 
 sub lock_of {
