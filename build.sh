@@ -572,6 +572,7 @@ print_examples() {
     cat <<END
 
 A gateway is on $1, for this machine alone. Ctrl-C stops it.
+Who holds what is on $1/vibelock, for a browser.
 It really runs the commands it is sent. In other terminals, here:
 
 # Run a command; it takes 20 seconds.
