@@ -138,7 +138,7 @@ subtest 'loading' => sub {
     $client->read_reply for 1 .. 4000;
 
     append_file($redis->dir . '/redis.conf',
-                "key-load-delay 500\nloading-process-events-interval-bytes "
+                "key-load-delay 1000\nloading-process-events-interval-bytes "
                 . "1024\n");
     pass('data is there');
 };

@@ -21,18 +21,15 @@ plan skip_all => 'faketime does not go with sanitizers or valgrind'
 
 my $redis = Vibelock::Redis->start;
 
-# The wall clocks of the first two are an hour off; the third one's monotonic
-# clock is too.
+# The wall clocks of the first two are an hour off.
 
 my $fleet = Vibelock::Fleet->new(
     redis    => 'redis://127.0.0.1:' . $redis->port,
-    gateways => 4,
     each     => [
         { prefix => ['faketime', '-f', '+1h'],
           env => { FAKETIME_DONT_FAKE_MONOTONIC => 1 } },
         { prefix => ['faketime', '-f', '-1h'],
           env => { FAKETIME_DONT_FAKE_MONOTONIC => 1 } },
-        { prefix => ['faketime', '-f', '+1h'] },
         {},
     ],
 );
@@ -40,7 +37,7 @@ my $fleet = Vibelock::Fleet->new(
 $fleet->start;
 ok($fleet->working, 'all work');
 
-my @all = 0 .. 3;
+my @all = 0 .. 2;
 
 for my $n (@all) {
     subtest "a release on $n" => sub {
@@ -90,8 +87,8 @@ subtest "a release that waits for $wait s" => sub {
     $fleet->release($_, "before") for @all;
     $fleet->take($_, 'waits') for @all;
     $fleet->old;
-    $fleet->release(3, 'waits');
-    $fleet->take(3, 'waits');
+    $fleet->release(2, 'waits');
+    $fleet->take(2, 'waits');
 
     my $start = now();
     wait_for { now() - $start > $wait } $wait + 10;
@@ -105,10 +102,10 @@ subtest "a release that waits for $wait s" => sub {
 
     $redis->resume;
 
-    ok($fleet->freed($_, 'waits'), "frees on $_ what was there") for 0 .. 2;
+    ok($fleet->freed($_, 'waits'), "frees on $_ what was there") for 0, 1;
     ok($fleet->working, 'all work');
     ok(wait_for { !grep { $fleet->bus($_)->{queued} } @all }, 'all is sent');
-    ok($fleet->held(3, 'waits'), 'what came after it on 3 is left');
+    ok($fleet->held(2, 'waits'), 'what came after it on 2 is left');
     ok($fleet->held($_, 'after'), "and on $_") for @all;
     is($fleet->bus($_)->{dropped}, 0, "nothing was dropped on $_") for @all;
 };
