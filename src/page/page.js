@@ -60,7 +60,7 @@ function bytes(n) {
     i++;
   }
 
-  return `${n >= 100 || i === 0 ? Math.round(n) : n.toFixed(1)} ${units[i]}`;
+  return `${n >= 100 ? Math.round(n) : Number(n.toFixed(1))}\u00a0${units[i]}`;
 }
 
 // A key among words: what it does to the direction of text ends with it.
