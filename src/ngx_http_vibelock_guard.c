@@ -17,8 +17,9 @@
 
 
 typedef enum {
-    NGX_HTTP_VIBELOCK_HOLD_READING = 0,        /* the body, for its TTL */
-    NGX_HTTP_VIBELOCK_HOLD_READ,
+    NGX_HTTP_VIBELOCK_HOLD_CHECKED = 0,        /* or refused, or reading */
+    NGX_HTTP_VIBELOCK_HOLD_READ,               /* the body, for its TTL */
+    NGX_HTTP_VIBELOCK_HOLD_PASSED,             /* without a lock: dry run */
     NGX_HTTP_VIBELOCK_HOLD_HELD,
     NGX_HTTP_VIBELOCK_HOLD_OVER
 } ngx_http_vibelock_hold_e;
@@ -173,9 +174,16 @@ ngx_http_vibelock_guard(ngx_http_request_t *r,
             return ngx_http_vibelock_guard_read(r, hold);
         }
 
-        ngx_http_vibelock_guard_again(r, hold);
+        /*
+         * A request that was refused, or whose body was bad, may come back
+         * through error_page: it is looked at as if it came for the first
+         * time.
+         */
 
-        return NGX_DECLINED;
+        if (hold->state != NGX_HTTP_VIBELOCK_HOLD_CHECKED) {
+            ngx_http_vibelock_guard_again(r, hold);
+            return NGX_DECLINED;
+        }
     }
 
     if (conf->zone == NULL || r->method == NGX_HTTP_OPTIONS) {
@@ -198,10 +206,6 @@ ngx_http_vibelock_guard(ngx_http_request_t *r,
     hold->request = r;
     hold->conf = conf;
     hold->record = record;
-
-    /* until it is held, an internal redirect finds that all is said */
-
-    hold->state = NGX_HTTP_VIBELOCK_HOLD_OVER;
 
     return ngx_http_vibelock_guard_check(r, hold);
 }
@@ -229,17 +233,15 @@ ngx_http_vibelock_guard_check(ngx_http_request_t *r,
 
     rc = ngx_http_vibelock_caller(r, conf->caller, &hold->caller);
 
-    if (rc != NGX_HTTP_VIBELOCK_CALLER_OK) {
-        return ngx_http_vibelock_guard_deny(r, hold, rc);
-    }
-
-    if (key == NGX_ABORT) {
+    if (rc == NGX_HTTP_VIBELOCK_CALLER_OK && key == NGX_ABORT) {
         return ngx_http_vibelock_guard_invalid(r, hold,
                                             NGX_HTTP_VIBELOCK_REPLY_BAD_KEY);
     }
 
-    rc = ngx_http_vibelock_caller_may_operate(r, conf->caller, &hold->caller,
-                                              &hold->key);
+    if (rc == NGX_HTTP_VIBELOCK_CALLER_OK) {
+        rc = ngx_http_vibelock_caller_may_operate(r, conf->caller,
+                                                  &hold->caller, &hold->key);
+    }
 
     if (rc != NGX_HTTP_VIBELOCK_CALLER_OK) {
         return ngx_http_vibelock_guard_deny(r, hold, rc);
@@ -275,13 +277,10 @@ ngx_http_vibelock_guard_peek(ngx_http_request_t *r,
                                      NGX_HTTP_VIBELOCK_REPLY_BODY_TOO_LARGE);
     }
 
-    hold->state = NGX_HTTP_VIBELOCK_HOLD_READING;
-
     rc = ngx_http_read_client_request_body(r,
                                         ngx_http_vibelock_guard_body_handler);
 
     if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
-        hold->state = NGX_HTTP_VIBELOCK_HOLD_OVER;
         return rc;
     }
 
@@ -313,14 +312,28 @@ static ngx_int_t
 ngx_http_vibelock_guard_read(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold)
 {
-    ngx_int_t   rc;
-    ngx_msec_t  ttl;
+    ngx_msec_t                        ttl;
+    ngx_http_vibelock_caller_e        rc;
+    ngx_http_vibelock_caller_conf_t  *caller;
 
-    hold->state = NGX_HTTP_VIBELOCK_HOLD_OVER;
+    hold->state = NGX_HTTP_VIBELOCK_HOLD_CHECKED;
 
-    rc = ngx_http_vibelock_ttl_read(r, &hold->conf->ttl, &ttl);
+    /* a body may take its time, and a right end meanwhile */
 
-    switch (rc) {
+    caller = hold->conf->caller;
+
+    rc = ngx_http_vibelock_caller(r, caller, &hold->caller);
+
+    if (rc == NGX_HTTP_VIBELOCK_CALLER_OK) {
+        rc = ngx_http_vibelock_caller_may_operate(r, caller, &hold->caller,
+                                                  &hold->key);
+    }
+
+    if (rc != NGX_HTTP_VIBELOCK_CALLER_OK) {
+        return ngx_http_vibelock_guard_deny(r, hold, rc);
+    }
+
+    switch (ngx_http_vibelock_ttl_read(r, &hold->conf->ttl, &ttl)) {
 
     case NGX_OK:
         return ngx_http_vibelock_guard_acquire(r, hold, ttl);
@@ -541,6 +554,10 @@ ngx_http_vibelock_guard_bypass(ngx_http_request_t *r,
 
     ngx_http_vibelock_zone_count(zone, NGX_HTTP_VIBELOCK_N_BYPASSED);
 
+    /* a redirect may lead to where the key is not empty */
+
+    hold->state = NGX_HTTP_VIBELOCK_HOLD_CHECKED;
+
     if (ngx_http_vibelock_zone_once(zone, NGX_HTTP_VIBELOCK_ONCE_BYPASSED)) {
         ngx_log_error(hold->conf->log_level, r->connection->log, 0,
                       "vibelock: the key \"%V\" of zone \"%V\" is empty, "
@@ -570,7 +587,13 @@ ngx_http_vibelock_guard_passes(ngx_http_vibelock_hold_t *hold,
 
     ngx_http_vibelock_zone_count(hold->conf->zone, refusal->counter);
 
-    return hold->conf->dry_run;
+    if (!hold->conf->dry_run) {
+        return 0;
+    }
+
+    hold->state = NGX_HTTP_VIBELOCK_HOLD_PASSED;
+
+    return 1;
 }
 
 

@@ -45,18 +45,25 @@ ngx_http_vibelock_log_lock(ngx_uint_t level, ngx_log_t *log, char *what,
 }
 
 
-/* control characters, the quote and the backslash become \xHH */
+/*
+ * Control characters, the quote and the backslash become \xHH: those of ASCII,
+ * and those from U+0080 to U+009F, which a terminal may heed as well.
+ */
 
 static u_char *
 ngx_http_vibelock_log_escape(u_char *dst, ngx_str_t *text)
 {
-    u_char  ch;
+    u_char  ch, before;
     size_t  i;
 
-    for (i = 0; i < text->len; i++) {
+    before = 0;
+
+    for (i = 0; i < text->len; before = text->data[i++]) {
         ch = text->data[i];
 
-        if (ch < 0x20 || ch == 0x7f || ch == '"' || ch == '\\') {
+        if (ch < 0x20 || ch == 0x7f || ch == '"' || ch == '\\'
+            || (before == 0xc2 && ch < 0xa0))
+        {
             dst = ngx_sprintf(dst, "\\x%02Xd", (u_int) ch);
 
         } else {

@@ -573,10 +573,10 @@ ngx_http_vibelock_reply_content(ngx_http_request_t *r,
         r->err_status = 0;
     }
 
-    rc = ngx_http_discard_request_body(r);
+    /* a body that is no body changes nothing: the answer stays this one */
 
-    if (rc != NGX_OK) {
-        return rc;
+    if (ngx_http_discard_request_body(r) != NGX_OK) {
+        r->keepalive = 0;
     }
 
     if (ngx_http_vibelock_reply_headers(r, content) != NGX_OK) {

@@ -40,7 +40,20 @@ ngx_http_vibelock_unstick(ngx_http_request_t *r,
     ngx_http_vibelock_record_t   *record;
     ngx_http_vibelock_release_t  *release;
 
-    if (conf->zone == NULL || r != r->main) {
+    if (r != r->main) {
+        return NGX_DECLINED;
+    }
+
+    record = ngx_http_vibelock_record_find(r);
+
+    if (record) {
+
+        /* redirected: who answers now is not the upstream that was to reset */
+
+        record->unstick = NULL;
+    }
+
+    if (conf->zone == NULL) {
         return NGX_DECLINED;
     }
 
@@ -65,10 +78,6 @@ ngx_http_vibelock_unstick(ngx_http_request_t *r,
     record = ngx_http_vibelock_record_get(r);
     if (record == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    if (record->unstick) {
-        return NGX_DECLINED;
     }
 
     release = ngx_palloc(r->pool, sizeof(ngx_http_vibelock_release_t));
