@@ -335,7 +335,7 @@ configure_nginx() {
     # Debian's flags, less the modules that are built for nginx alone.
     # shellcheck source=/dev/null
     . /usr/share/nginx/src/conf_flags
-    nginx_options
+    nginx_options "$(basename "$dir")"
 
     # A release has ./configure, a checkout of nginx auto/configure.
     link=./configure
@@ -362,16 +362,22 @@ nginx_stamp() {
 }
 
 
-# The compiler and linker options of the installed nginx, which quotes them.
+# The compiler and linker options of the installed nginx, which quotes them; for
+# a whole nginx, its HTTP modules too.
 
 nginx_options() {
-    local option options=()
+    local flavour=$1 option options=()
 
     eval "options=($(nginx -V 2>&1 | sed -n 's/^configure arguments: //p'))"
 
     for option in "${options[@]}"; do
         case $option in
-            --with-cc-opt=* | --with-ld-opt=*) NGX_CONF_FLAGS+=("$option") ;;
+            --with-cc-opt=* | --with-ld-opt=*)
+                NGX_CONF_FLAGS+=("$option") ;;
+            --with-http_*_module)
+                case $flavour in
+                    static | source) NGX_CONF_FLAGS+=("$option") ;;
+                esac ;;
         esac
     done
 }
@@ -642,6 +648,7 @@ run_tests() {
     [ -n "$named" ] || arguments+=(t/)
 
     deps build run test
+    need "libclang-rt-$(clang_version)-dev"
     npm_tools
 
     build_flavour clang
@@ -658,6 +665,14 @@ run_tests() {
     fi
 
     prove -j "$(nproc)" -I t/lib "${arguments[@]}"
+}
+
+
+# What clang's fuzzer and sanitizers run with is in a package that has its
+# version in its name.
+
+clang_version() {
+    clang -dumpversion | cut -d . -f 1
 }
 
 
