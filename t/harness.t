@@ -78,6 +78,7 @@ $t->server(<<'EOF');
     }
     location /old/ {
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_http_version 1.0;
     }
     location / {
         proxy_pass http://kept;
