@@ -236,7 +236,9 @@ for my $case (['respond', 'RELEASED', 'free'], ['close', 'KEPT', 'stuck']) {
                  . "Connection: close\r\n\r\nhalf");
     my $x = $up->accept_request(body => 0);
     is(lock_of($t, $n), 'running', 'locked with half of the body');
-    $x->respond(413, { Connection => 'close' }, 'too much');
+    $x->send_head(413, { Connection => 'close', 'Content-Length' => 8 });
+    $x->send('too much');
+    $x->close;
     is($c->read_response->status, 413, 'answered early');
     ends($t, $uri, 'RELEASED', 'an answer to half of a request');
     $c->close;
