@@ -87,6 +87,13 @@ zone_create(size_t size, size_t reserve)
         abort();
     }
 
+    /* what was never used may be anything; a big zone is left untouched */
+
+    if (size < 1024 * 1024) {
+        ngx_memset(p, 0xa5, size);
+        ngx_memzero(p, sizeof(ngx_slab_pool_t));
+    }
+
     zone->size = size;
     zone->pool = (ngx_slab_pool_t *) p;
 

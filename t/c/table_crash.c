@@ -85,8 +85,7 @@ static ngx_pid_t kill_at(zone_t *zone, void (*run)(zone_t *zone),
 static void crash(zone_t *zone, scenario_t *s, ngx_uint_t thin);
 static void crash_rebuild(zone_t *zone, scenario_t *s, ngx_uint_t thin);
 static ngx_uint_t stepped(zone_t *zone, scenario_t *s,
-    void (*run)(zone_t *zone), ngx_uint_t thin);
-static void stepped_rebuild(zone_t *zone, scenario_t *s, ngx_uint_t thin);
+    void (*run)(zone_t *zone), ngx_uint_t thin, ngx_uint_t rebuild);
 
 
 static scenario_t  scenarios[] = {
@@ -141,6 +140,11 @@ table_crash(amount_t *amount)
     zone_t      *zone;
     scenario_t  *s;
 
+    if (!steps_marked) {
+        skip("killed at each step", "no steps are marked in this build");
+        return;
+    }
+
     stand_ins[0] = stand_in();
     stand_ins[1] = stand_in();
     gone = pid_gone();
@@ -180,7 +184,7 @@ table_stepped(amount_t *amount)
     ngx_uint_t   n;
     scenario_t  *s;
 
-    if (!amount->stepping) {
+    if (!amount->tracing) {
         skip("killed after each instruction", "not traced here");
         return;
     }
@@ -199,23 +203,16 @@ table_stepped(amount_t *amount)
         prepare(zone, s);
 
         zone_restore(zone);
-        n = stepped(zone, s, s->run, amount->thin);
+        n = stepped(zone, s, s->run, amount->thin, s->rebuild);
+
+        zone_destroy(zone);
 
         if (n == 0) {
             skip(name, "processes cannot be traced here");
-            zone_destroy(zone);
             break;
         }
 
-        if (s->rebuild) {
-            (void) snprintf(name, sizeof(name),
-                            "killed at each instruction of the rebuild "
-                            "after: %s", s->name);
-            fact(name);
-            stepped_rebuild(zone, s, amount->thin);
-        }
-
-        zone_destroy(zone);
+        note("%lu changes", (unsigned long) n);
     }
 
     stand_in_kill(stand_ins[0]);
@@ -772,7 +769,7 @@ outcome(zone_t *zone, scenario_t *s)
     search(zone);
     check_null(whole(zone->table));
 
-    if (held(zone, key(12, 36))) {
+    if (now.raw[12].cell != NGX_HTTP_VIBELOCK_NONE) {
         check(acquire(zone, key(12, 36), 1, 0, &lock) == NGX_BUSY);
         check(lock.stuck && lock.rest <= 1000 && lock.rest > 0);
 
@@ -960,17 +957,19 @@ crash_rebuild(zone_t *zone, scenario_t *s, ngx_uint_t thin)
 
 static ngx_uint_t
 stepped(zone_t *zone, scenario_t *s, void (*run)(zone_t *zone),
-    ngx_uint_t thin)
+    ngx_uint_t thin, ngx_uint_t rebuild)
 {
     int         status;
     u_char     *saved;
     ngx_pid_t   pid;
-    ngx_uint_t  n, locked;
+    ngx_uint_t  n, more, locked;
 
     saved = malloc(zone->size);
     if (saved == NULL) {
         abort();
     }
+
+    ngx_memcpy(saved, zone->pool, zone->size);
 
     pid = fork();
 
@@ -989,9 +988,8 @@ stepped(zone_t *zone, scenario_t *s, void (*run)(zone_t *zone),
         _exit(0);
     }
 
-    ngx_memcpy(saved, zone->pool, zone->size);
-
     n = 0;
+    more = 0;
 
     for ( ;; ) {
 
@@ -1015,6 +1013,17 @@ stepped(zone_t *zone, scenario_t *s, void (*run)(zone_t *zone),
                 outcome(zone, s);
                 ngx_memcpy(zone->pool, saved, zone->size);
             }
+
+            /* now and then the next one, who rebuilds, is killed too */
+
+            if (rebuild && raw_changing(zone->table)
+                && (n < 50 ? n % 8 == 3 : n % 97 == 3))
+            {
+                check(zone_force_unlock(zone, pid));
+                more += stepped(zone, s, run_busy, thin, 0);
+                check_null(whole(zone->table));
+                ngx_memcpy(zone->pool, saved, zone->size);
+            }
         }
 
         if (ptrace(locked ? PTRACE_SINGLESTEP : PTRACE_CONT, pid, NULL, NULL)
@@ -1029,40 +1038,9 @@ stepped(zone_t *zone, scenario_t *s, void (*run)(zone_t *zone),
         n = 0;
     }
 
+    check(!rebuild || more || n == 0);
+
     free(saved);
 
-    return n;
-}
-
-
-static void
-stepped_rebuild(zone_t *zone, scenario_t *s, ngx_uint_t thin)
-{
-    ngx_int_t   step;
-    ngx_pid_t   pid;
-    ngx_uint_t  n;
-
-    n = 0;
-
-    for (step = 2; step < 30; step += 3) {
-
-        zone_restore(zone);
-
-        pid = kill_at(zone, s->run, step);
-        if (pid == 0) {
-            break;
-        }
-
-        check(zone_force_unlock(zone, pid));
-
-        if (raw_changing(zone->table)) {
-            n += stepped(zone, s, run_busy, thin);
-            check_null(whole(zone->table));
-        }
-    }
-
-    note("%lu changes", (unsigned long) n);
-    check(n > 0);
-
-    zone_restore(zone);
+    return n + more;
 }

@@ -25,6 +25,7 @@ typedef struct {
 
 
 static void facts_hash(void);
+static void facts_cells(void);
 static void facts_create(void);
 static void facts_taken(void);
 static void facts_release(void);
@@ -50,6 +51,7 @@ void
 table_facts(amount_t *amount)
 {
     facts_hash();
+    facts_cells();
     facts_create();
     facts_taken();
     facts_release();
@@ -122,6 +124,81 @@ facts_hash(void)
     ngx_http_vibelock_hash_seed(other);
 
     check(seed[0] != other[0] && seed[1] != other[1]);
+}
+
+
+/* what the table compares only when two keys have one hash */
+
+static void
+facts_cells(void)
+{
+    u_char                     buf[NGX_HTTP_VIBELOCK_KEY_MAX], *memory;
+    uint32_t                   n, m;
+    ngx_str_t                  key;
+    ngx_uint_t                 i, len;
+    ngx_http_vibelock_cells_t  cells;
+
+    fact("the text of a cell is equal to itself, and to no other");
+
+    if (posix_memalign((void **) &memory, NGX_HTTP_VIBELOCK_CELL_SIZE,
+                       8 * NGX_HTTP_VIBELOCK_CELL_SIZE)
+        != 0)
+    {
+        abort();
+    }
+
+    ngx_http_vibelock_cells_init(&cells, memory, 8);
+
+    ngx_memset(buf, 't', sizeof(buf));
+    key.data = buf;
+
+    for (len = 1; len <= sizeof(buf); len++) {
+        context("length %lu", (unsigned long) len);
+
+        key.len = len;
+        n = ngx_http_vibelock_cells_alloc(&cells, raw_head, &key);
+
+        check(n != NGX_HTTP_VIBELOCK_NONE);
+        check(cells.used == raw_cells(len));
+        check(ngx_http_vibelock_cells_equal(&cells, n, &key));
+
+        for (i = 0; i < len; i++) {
+            buf[i] ^= 0x20;
+            check(!ngx_http_vibelock_cells_equal(&cells, n, &key));
+            buf[i] ^= 0x20;
+        }
+
+        for (i = 1; i <= sizeof(buf); i++) {
+            key.len = i;
+            check(ngx_http_vibelock_cells_equal(&cells, n, &key)
+                  == (i == len));
+        }
+
+        ngx_http_vibelock_cells_free(&cells, n);
+        check(cells.used == 0);
+    }
+
+    fact("cells that are not enough are not taken");
+
+    key.len = sizeof(buf);
+    n = ngx_http_vibelock_cells_alloc(&cells, raw_head, &key);
+    m = ngx_http_vibelock_cells_alloc(&cells, raw_head, &key);
+    check(n != NGX_HTTP_VIBELOCK_NONE && m != NGX_HTTP_VIBELOCK_NONE);
+    check(cells.used == 6);
+    check(ngx_http_vibelock_cells_alloc(&cells, raw_head, &key)
+          == NGX_HTTP_VIBELOCK_NONE);
+    check(cells.used == 6);
+    key.len = 37;
+    check(ngx_http_vibelock_cells_alloc(&cells, raw_head, &key)
+          != NGX_HTTP_VIBELOCK_NONE);
+    check(cells.used == 8);
+    key.len = 1;
+    check(ngx_http_vibelock_cells_alloc(&cells, raw_head, &key)
+          == NGX_HTTP_VIBELOCK_NONE);
+    ngx_http_vibelock_cells_free(&cells, m);
+    check(cells.used == 5);
+
+    free(memory);
 }
 
 
@@ -858,6 +935,24 @@ facts_worker(void)
 
     zone_destroy(zone);
 
+    fact("a worker that dies at the very end of a TTL leaves one more");
+
+    clock_set(START);
+    zone = zone_worker(16);
+    become(7, getppid());
+    ngx_http_vibelock_table_enter(zone->table);
+    check(acquire(zone, late, 1000, 1, NULL) == NGX_OK);
+
+    clock_set(START + 1000);
+    respawn(zone, 7);
+    check(acquire(zone, late, 1, 1, &other) == NGX_BUSY);
+    check(other.stuck && other.rest == 1000);
+    search(zone);
+    check(acquire(zone, late, 1, 1, &other) == NGX_BUSY);
+    check(other.stuck && other.rest == 1000);
+
+    zone_destroy(zone);
+
     fact("a lock taken by who never entered is stuck, and lasts to its TTL");
 
     clock_set(START);
@@ -886,9 +981,10 @@ static void
 facts_workers(void)
 {
     zone_t                    *zone;
-    ngx_str_t                  key, other;
+    ngx_str_t                  key;
     ngx_pid_t                  pid;
-    ngx_uint_t                 i, n;
+    ngx_uint_t                 i, n, last;
+    ngx_msec_t                 over;
     u_char                     buf[64];
     ngx_http_vibelock_lock_t   lock;
 
@@ -929,7 +1025,8 @@ facts_workers(void)
     clock_set(START);
     zone = zone_worker(64);
     key.data = buf;
-    n = 0;
+    last = 0;
+    over = 0;
 
     for (i = 0; i < 5 * raw_gone; i++) {
         context("worker %lu", (unsigned long) i);
@@ -937,26 +1034,42 @@ facts_workers(void)
         become(7, getppid());
         ngx_http_vibelock_table_enter(zone->table);
 
-        key.len = sprintf((char *) buf, "late %lu", (unsigned long) i);
-        check(acquire(zone, key, 1000, 1, NULL) == NGX_OK);
+        /* what a worker left lasts one TTL more, then it is gone for good */
+
+        key.len = sprintf((char *) buf, "late %lu", (unsigned long) last);
+
+        if (i && ngx_current_msec < over) {
+            check(acquire(zone, key, 1, 1, &lock) == NGX_BUSY);
+            check(lock.stuck && lock.rest == over - ngx_current_msec);
+
+        } else if (i) {
+            check(!held(zone, key));
+        }
+
+        if (i) {
+            key.len = sprintf((char *) buf, "early %lu",
+                              (unsigned long) i - 1);
+            check(held(zone, key));
+        }
+
+        /* some live past their TTL, some not */
+
         key.len = sprintf((char *) buf, "early %lu", (unsigned long) i);
         check(acquire(zone, key, 5000000, 1, NULL) == NGX_OK);
 
-        clock_set(ngx_current_msec + 2000);
-        sweep(zone);
+        if (i % 3 == 0) {
+            key.len = sprintf((char *) buf, "late %lu", (unsigned long) i);
+            check(acquire(zone, key, 1500, 1, NULL) == NGX_OK);
+            clock_set(ngx_current_msec + 2000);
 
-        /* what the worker before left has expired meanwhile, and stays so */
+            last = i;
+            over = ngx_current_msec + 1500;
 
-        if (i) {
-            other.data = buf;
-            other.len = sprintf((char *) buf, "late %lu",
-                                (unsigned long) i - 1);
-            check(!held(zone, other));
-            other.len = sprintf((char *) buf, "early %lu",
-                                (unsigned long) i - 1);
-            check(held(zone, other));
+        } else {
+            clock_set(ngx_current_msec + 600);
         }
 
+        sweep(zone);
         check_null(whole(zone->table));
     }
 
@@ -968,6 +1081,8 @@ facts_workers(void)
     search(zone);
     search(zone);
 
+    n = 0;
+
     for (i = 0; i < 5 * raw_gone; i++) {
         key.len = sprintf((char *) buf, "late %lu", (unsigned long) i);
         n += held(zone, key);
@@ -975,7 +1090,7 @@ facts_workers(void)
         n += held(zone, key);
     }
 
-    check(n == 5 * raw_gone + 1);
+    check(n == 5 * raw_gone + (ngx_current_msec < over));
     check(visited == n);
 
     clock_set(ngx_current_msec + 10000000);
@@ -991,6 +1106,10 @@ facts_workers(void)
     zone = zone_worker(64);
     check(search(zone) == 1);
 
+    n = test_locked;
+    check(search(zone) == 1);
+    check(test_locked == n);
+
     for (i = 0; i < 300; i++) {
         key.data = buf;
         key.len = sprintf((char *) buf, "%lu", (unsigned long) i);
@@ -1005,7 +1124,9 @@ facts_workers(void)
     ngx_http_vibelock_table_enter(zone->table);
     ngx_http_vibelock_table_leave(zone->table);
     check(search(zone) > 1);
+    n = test_locked;
     check(search(zone) == 1);
+    check(test_locked == n);
 
     become(8, getppid());
     ngx_http_vibelock_table_enter(zone->table);

@@ -192,6 +192,7 @@ table_full(amount_t *amount)
 
     ngx_http_vibelock_table_usage(zone->table, &usage);
     check(usage.cells == total + 1);
+    check(usage.rebuilds == 0);
 
     zone_destroy(zone);
 }

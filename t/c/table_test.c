@@ -3,7 +3,7 @@
  * Copyright (C) the vibelock authors
  *
  * table_test <part> [seed=<n>] [operations=<n>] [locks=<n>] [thin=<n>]
- *            [stepping=<0|1>]
+ *            [tracing=<0|1>]
  */
 
 
@@ -32,6 +32,18 @@ static part_t  parts[] = {
 ngx_uint_t  visited;
 
 
+#if (NGX_HTTP_VIBELOCK_CRASH)
+
+const ngx_uint_t  steps_marked = 1;
+
+#else
+
+const ngx_uint_t  steps_marked = 0;
+ngx_int_t         ngx_http_vibelock_crash_after;
+
+#endif
+
+
 static void visit(ngx_http_vibelock_lock_t *lock, ngx_str_t *key, void *data);
 
 
@@ -49,7 +61,7 @@ main(int argc, char **argv)
     amount.operations = 1000000;
     amount.locks = 1000000;
     amount.thin = 1;
-    amount.stepping = 1;
+    amount.tracing = 1;
 
     for (i = 2; i < argc; i++) {
 
@@ -65,8 +77,8 @@ main(int argc, char **argv)
         } else if (sscanf(argv[i], "thin=%lu", &n) == 1 && n) {
             amount.thin = n;
 
-        } else if (sscanf(argv[i], "stepping=%lu", &n) == 1) {
-            amount.stepping = n;
+        } else if (sscanf(argv[i], "tracing=%lu", &n) == 1) {
+            amount.tracing = n;
 
         } else {
             fprintf(stderr, "table_test: \"%s\"?\n", argv[i]);

@@ -28,8 +28,21 @@ typedef struct {
     ngx_uint_t   operations;        /* of the random ones */
     ngx_uint_t   locks;             /* of the big zone */
     ngx_uint_t   thin;              /* one of so many crashes is made */
-    ngx_uint_t   stepping;          /* 0: not where a process is traced */
+    ngx_uint_t   tracing;           /* 0: where no process can be traced */
 } amount_t;
+
+
+/*
+ * The table is compiled with the steps where a process may be killed marked,
+ * and they are counted: what takes that is skipped otherwise.  Without them the
+ * compiler is as free as it is in nginx.
+ */
+
+extern const ngx_uint_t  steps_marked;
+
+#if !(NGX_HTTP_VIBELOCK_CRASH)
+extern ngx_int_t  ngx_http_vibelock_crash_after;
+#endif
 
 
 void table_facts(amount_t *amount);
