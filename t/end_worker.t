@@ -81,6 +81,8 @@ for my $signal (qw(KILL SEGV)) {
     my $victim = $operations[0]{x}->header('X-Worker');
 
     is_lock($t, $_, 'running', 'all run') for @operations;
+    $t->expect_log(qr/^sanitizer\.$victim: .*Sanitizer: SEGV/,
+                   'the sanitizer reports the signal that we send');
     $t->kill_worker($victim, $signal);
 
     my (@gone, @there);
