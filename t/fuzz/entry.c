@@ -36,30 +36,20 @@ ngx_hex_dump(u_char *dst, u_char *src, size_t len)
 }
 
 
-ngx_int_t
-ngx_hextoi(u_char *line, size_t n)
+/* the one format that an entry needs: %uL */
+
+u_char * ngx_cdecl
+ngx_sprintf(u_char *buf, const char *fmt, ...)
 {
-    u_char     c, ch;
-    ngx_int_t  value;
+    int       n;
+    va_list   args;
 
-    for (value = 0; n--; line++) {
-        ch = *line;
+    va_start(args, fmt);
+    n = sprintf((char *) buf, "%llu",
+                (unsigned long long) va_arg(args, uint64_t));
+    va_end(args);
 
-        if (ch >= '0' && ch <= '9') {
-            value = value * 16 + (ch - '0');
-            continue;
-        }
-
-        c = (u_char) (ch | 0x20);
-
-        if (c < 'a' || c > 'f') {
-            return NGX_ERROR;
-        }
-
-        value = value * 16 + (c - 'a' + 10);
-    }
-
-    return value;
+    return buf + n;
 }
 
 
