@@ -30,6 +30,8 @@ typedef struct {
 } ngx_http_vibelock_bus_release_t;
 
 
+static ngx_uint_t ngx_http_vibelock_bus_apply_mine(
+    ngx_http_vibelock_bus_zone_t *bz, u_char *data, size_t len);
 static ngx_uint_t ngx_http_vibelock_bus_apply_own(
     ngx_http_vibelock_bus_zone_t *bz, ngx_http_vibelock_entry_t *entry);
 static ngx_uint_t ngx_http_vibelock_bus_apply_given(
@@ -59,6 +61,11 @@ ngx_http_vibelock_bus_apply(ngx_http_vibelock_bus_zone_t *bz,
     ngx_http_vibelock_lock_t         lock;
     ngx_http_vibelock_entry_t        entry;
     ngx_http_vibelock_bus_release_t  release;
+
+    if (ngx_http_vibelock_bus_apply_mine(bz, data, len)) {
+        ngx_http_vibelock_bus_apply_skip(bz, id, NGX_HTTP_VIBELOCK_BUS_OWN);
+        return;
+    }
 
     switch (ngx_http_vibelock_entry_decode(&entry, data, len)) {
 
@@ -112,6 +119,31 @@ ngx_http_vibelock_bus_apply(ngx_http_vibelock_bus_zone_t *bz,
 
     ngx_http_vibelock_log_lock(NGX_LOG_WARN, bz->bus->log, "is broken",
                                "by the bus", &bz->zone->name, &key, &lock);
+}
+
+
+/*
+ * Our own entries need not be read to be known: this is how they end.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_bus_apply_mine(ngx_http_vibelock_bus_zone_t *bz,
+    u_char *data, size_t len)
+{
+    u_char  *end;
+    size_t   n;
+
+    n = NGX_HTTP_VIBELOCK_BUS_UNIQUE + 1;
+
+    if (len < n + 2 || len > NGX_HTTP_VIBELOCK_ENTRY_MAX) {
+        return 0;
+    }
+
+    end = data + len - 2;
+
+    return end[0] == '"'
+           && end[1] == '}'
+           && ngx_memcmp(end - n, bz->from.data + bz->from.len - n, n) == 0;
 }
 
 

@@ -21,6 +21,11 @@
 /* a worker that says nothing for so long after a reply's time is dead, ms */
 #define NGX_HTTP_VIBELOCK_BUS_SILENT  1000
 
+/* the command up to its entry, in Redis's protocol */
+#define NGX_HTTP_VIBELOCK_BUS_XADD                                            \
+    "*8\r\n$4\r\nXADD\r\n$%uz\r\n%V\r\n$6\r\nMAXLEN\r\n$1\r\n~\r\n"             \
+    "$5\r\n10000\r\n$1\r\n*\r\n$7\r\nrelease\r\n$%uz\r\n"
+
 /* after an error that is this stream's own, ms */
 #define NGX_HTTP_VIBELOCK_BUS_PAUSE   250
 
@@ -268,9 +273,10 @@ static ngx_int_t
 ngx_http_vibelock_bus_publish_send(ngx_http_vibelock_bus_zone_t *bz,
     ngx_http_vibelock_queued_t *item)
 {
+    u_char                     *p, *text;
     u_char                      json[NGX_HTTP_VIBELOCK_ENTRY_MAX];
-    size_t                      argvlen[8];
-    const char                 *argv[8];
+    size_t                      len;
+    ngx_int_t                   rc;
     ngx_http_vibelock_redis_t  *redis;
     ngx_http_vibelock_entry_t   entry;
 
@@ -286,32 +292,31 @@ ngx_http_vibelock_bus_publish_send(ngx_http_vibelock_bus_zone_t *bz,
 
     entry.at = (uint64_t) ((int64_t) item->at + redis->offset);
 
-    argv[0] = "XADD";
-    argvlen[0] = sizeof("XADD") - 1;
-    argv[1] = (char *) bz->stream.data;
-    argvlen[1] = bz->stream.len;
-    argv[2] = "MAXLEN";
-    argvlen[2] = sizeof("MAXLEN") - 1;
-    argv[3] = "~";
-    argvlen[3] = sizeof("~") - 1;
-    argv[4] = "10000";
-    argvlen[4] = sizeof("10000") - 1;
-    argv[5] = "*";
-    argvlen[5] = sizeof("*") - 1;
-    argv[6] = "release";
-    argvlen[6] = sizeof("release") - 1;
+    len = ngx_http_vibelock_entry_encode(&entry, json);
 
-    argvlen[7] = ngx_http_vibelock_entry_encode(&entry, json);
-    argv[7] = (char *) json;
-
-    if (argvlen[7] == 0) {
+    if (len == 0) {
         return NGX_ERROR;
     }
 
-    return ngx_http_vibelock_redis_command(redis, 8, argv, argvlen, 0,
-                                        ngx_http_vibelock_bus_publish_reply,
-                                        bz,
-                                        ngx_http_vibelock_bus_publish_id(item));
+    text = ngx_alloc(sizeof(NGX_HTTP_VIBELOCK_BUS_XADD) + bz->stream.len + len
+                     + 2 * NGX_SIZE_T_LEN, bz->bus->log);
+    if (text == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_sprintf(text, NGX_HTTP_VIBELOCK_BUS_XADD, bz->stream.len,
+                    &bz->stream, len);
+    p = ngx_cpymem(p, json, len);
+    *p++ = CR;
+    *p++ = LF;
+
+    rc = ngx_http_vibelock_redis_send(redis, text, p - text, 0,
+                                      ngx_http_vibelock_bus_publish_reply, bz,
+                                      ngx_http_vibelock_bus_publish_id(item));
+
+    ngx_free(text);
+
+    return rc;
 }
 
 

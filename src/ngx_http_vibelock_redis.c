@@ -202,6 +202,30 @@ ngx_http_vibelock_redis_command(ngx_http_vibelock_redis_t *redis, int argc,
     const char **argv, const size_t *argvlen, ngx_msec_t late,
     ngx_http_vibelock_redis_reply_pt handler, void *data, uint64_t id)
 {
+    long long  len;
+    char      *text;
+    ngx_int_t  rc;
+
+    len = redisFormatCommandArgv(&text, argc, argv, argvlen);
+
+    if (len < 0) {
+        return NGX_ERROR;
+    }
+
+    rc = ngx_http_vibelock_redis_send(redis, (u_char *) text, (size_t) len,
+                                      late, handler, data, id);
+
+    redisFreeCommand(text);
+
+    return rc;
+}
+
+
+ngx_int_t
+ngx_http_vibelock_redis_send(ngx_http_vibelock_redis_t *redis, u_char *text,
+    size_t len, ngx_msec_t late, ngx_http_vibelock_redis_reply_pt handler,
+    void *data, uint64_t id)
+{
     ngx_http_vibelock_redis_command_t  *command;
 
     if (redis->ac == NULL) {
@@ -213,8 +237,8 @@ ngx_http_vibelock_redis_command(ngx_http_vibelock_redis_t *redis, int argc,
         return NGX_ERROR;
     }
 
-    if (redisAsyncCommandArgv(redis->ac, ngx_http_vibelock_redis_reply, NULL,
-                              argc, argv, argvlen)
+    if (redisAsyncFormattedCommand(redis->ac, ngx_http_vibelock_redis_reply,
+                                   NULL, (char *) text, len)
         != REDIS_OK)
     {
         ngx_free(command);
@@ -478,6 +502,10 @@ ngx_http_vibelock_redis_detach(ngx_http_vibelock_redis_t *redis)
     }
 
     if (c) {
+        if (c->write->posted) {
+            ngx_delete_posted_event(c->write);
+        }
+
         if (ngx_del_conn) {
             (void) ngx_del_conn(c, 0);
 
@@ -1011,7 +1039,11 @@ ngx_http_vibelock_redis_write_handler(ngx_event_t *wev)
     c = wev->data;
     redis = c->data;
 
+    redis->writing = 1;
+
     redisAsyncHandleWrite(redis->ac);
+
+    redis->writing = 0;
 }
 
 
@@ -1047,6 +1079,12 @@ ngx_http_vibelock_redis_del_read(void *data)
 }
 
 
+/*
+ * What is asked for in one turn of the event loop goes out at its end, in one
+ * piece.  Only a socket that is not connected, or that took less than there
+ * is, has to be waited for.
+ */
+
 static void
 ngx_http_vibelock_redis_add_write(void *data)
 {
@@ -1054,6 +1092,11 @@ ngx_http_vibelock_redis_add_write(void *data)
     ngx_http_vibelock_redis_t  *redis = data;
 
     wev = redis->connection->write;
+
+    if (redis->connected && !redis->writing && !wev->active) {
+        ngx_post_event(wev, &ngx_posted_events);
+        return;
+    }
 
     if (!wev->active) {
         (void) ngx_add_event(wev, NGX_WRITE_EVENT, NGX_LEVEL_EVENT);

@@ -106,6 +106,7 @@ struct ngx_http_vibelock_redis_s {
 
     redisAsyncContext                  *ac;
     ngx_connection_t                   *connection;
+    ngx_uint_t                          writing;
     ngx_resolver_ctx_t                 *resolving;
     ngx_queue_t                         commands;  /* sent, no reply yet */
     ngx_event_t                         deadline;
@@ -138,6 +139,14 @@ void ngx_http_vibelock_redis_close(ngx_http_vibelock_redis_t *redis);
 
 ngx_int_t ngx_http_vibelock_redis_command(ngx_http_vibelock_redis_t *redis,
     int argc, const char **argv, const size_t *argvlen, ngx_msec_t late,
+    ngx_http_vibelock_redis_reply_pt handler, void *data, uint64_t id);
+
+/*
+ * The same for a command that is text already, as the protocol has it.
+ */
+
+ngx_int_t ngx_http_vibelock_redis_send(ngx_http_vibelock_redis_t *redis,
+    u_char *text, size_t len, ngx_msec_t late,
     ngx_http_vibelock_redis_reply_pt handler, void *data, uint64_t id);
 
 /*
