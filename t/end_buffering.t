@@ -216,14 +216,16 @@ for my $body ('x' x 200_000, ['x' x 200_000]) {
     ends($t, $uri, 'RELEASED', 'lingering close');
 }
 
-for my $case (['respond', 'RELEASED', 'free'], ['close', 'KEPT', 'stuck']) {
+for my $case (['respond', 'RELEASED', 'free'], ['close', 'KEPT', 'stuck'],
+              ['abort', 'KEPT', 'stuck'])
+{
     my ($how, $result, $left) = @$case;
     my ($uri, $x, $pending, $id) = begin('/post_action');
-    $x->$how($how eq 'respond' ? (200, {}, 'done') : ());
+    $how eq 'abort' ? $pending->abort
+        : $x->$how($how eq 'respond' ? (200, {}, 'done') : ());
     my $after = $up->accept_request;
     is(lock_of($t, $id), $left, "post_action holds nothing: $how");
     $after->close;
-    $pending->response;
     ends($t, $uri, $result, "post_action: $how");
 }
 
