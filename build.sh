@@ -355,7 +355,7 @@ nginx_stamp() {
         echo "$@"
         nginx -V
         dpkg-query -W nginx-dev
-        cksum "$2/src/core/nginx.h" config config.make
+        cksum "$2/src/core/nginx.h" config config.make build.sh
         "$3" --version
         printf '%s\n' src/*.[ch]
     } 2>&1 | cksum
