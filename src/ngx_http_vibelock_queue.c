@@ -372,8 +372,8 @@ ngx_http_vibelock_queue_unlock(ngx_slab_pool_t *pool)
 static void
 ngx_http_vibelock_queue_rebuild(ngx_http_vibelock_queue_t *queue)
 {
-    uint32_t                   n;
-    ngx_http_vibelock_cell_t  *cell;
+    uint32_t                         n;
+    ngx_http_vibelock_queue_node_t  *node;
 
     ngx_http_vibelock_crash_step();
 
@@ -384,11 +384,19 @@ ngx_http_vibelock_queue_rebuild(ngx_http_vibelock_queue_t *queue)
     ngx_http_vibelock_queue_clear(queue);
 
     for (n = 0; n < queue->cells.fresh; n++) {
-        cell = ngx_http_vibelock_cell(&queue->cells, n);
+        node = ngx_http_vibelock_queue_node(queue, n);
 
-        if (cell->kind >= NGX_HTTP_VIBELOCK_QUEUE_WAITING) {
-            ngx_http_vibelock_queue_link(queue, n);
+        if (node->cell.kind < NGX_HTTP_VIBELOCK_QUEUE_WAITING) {
+            continue;
         }
+
+        /* the list of those that rest was in the order of their ends */
+
+        if (node->cell.kind == NGX_HTTP_VIBELOCK_QUEUE_RESTING) {
+            node->until = ngx_current_msec;
+        }
+
+        ngx_http_vibelock_queue_link(queue, n);
     }
 
     ngx_http_vibelock_queue_changed(queue);
@@ -682,7 +690,11 @@ ngx_http_vibelock_queue_next(ngx_http_vibelock_queue_t *queue)
         node = ngx_http_vibelock_queue_node(queue, n);
 
         if (node->again) {
-            return node->until - ngx_current_msec;
+
+            /* another worker's clock may have been a little behind ours */
+
+            return (node->until > ngx_current_msec)
+                   ? node->until - ngx_current_msec : 1;
         }
 
         n = node->next;

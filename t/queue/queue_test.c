@@ -167,6 +167,8 @@ turn(void)
         /* void */
     }
 
+    check(next <= NGX_HTTP_VIBELOCK_QUEUE_REST);
+
     return next;
 }
 
@@ -720,10 +722,12 @@ static void
 check_after(seen_t *before, seen_t *after, ngx_uint_t drops)
 {
     ngx_uint_t     id, gone;
-    static seen_t  now[IDS];
+    static seen_t  now[IDS], turned[IDS];
 
     look();
     check_null(whole(now));
+    (void) turn();
+    check_null(whole(turned));
 
     gone = 0;
 
