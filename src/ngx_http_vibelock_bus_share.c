@@ -104,7 +104,7 @@ ngx_http_vibelock_bus_share_vacant(ngx_http_vibelock_bus_share_t *share,
         return 1;
     }
 
-    return pid == ngx_pid || (kill(pid, 0) == -1 && ngx_errno == NGX_ESRCH);
+    return pid == ngx_pid || getpgid(pid) != getpgrp();
 }
 
 

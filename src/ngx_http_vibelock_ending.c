@@ -177,6 +177,13 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
         return "the upstream closed early";
     }
 
+    if (rc >= NGX_HTTP_SPECIAL_RESPONSE && !u->header_sent) {
+
+        /* a filter made an error of the header, and nginx reads no further */
+
+        return NULL;
+    }
+
     return ngx_http_vibelock_ending_reason(r, rc);
 }
 

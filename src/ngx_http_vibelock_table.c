@@ -376,9 +376,12 @@ ngx_http_vibelock_table_reap(ngx_http_vibelock_table_t *table)
 
         pid = holder->pid;
 
-        /* who had the pid that is ours now is gone */
+        /*
+         * Workers are of one process group, their master's.  A stranger that
+         * has the pid now is not, and who had the pid that is ours is gone.
+         */
 
-        if (pid != ngx_pid && (kill(pid, 0) == 0 || ngx_errno != NGX_ESRCH)) {
+        if (pid != ngx_pid && getpgid(pid) == getpgrp()) {
             continue;
         }
 
