@@ -101,6 +101,10 @@ sub run_part {
     unshift @run, qw(valgrind -q --error-exitcode=99 --leak-check=no)
         if $valgrind;
 
+    # a lock that is never given back would be waited for without end
+
+    unshift @run, qw(timeout -s KILL 600);
+
     my @arguments = map { "$_=$amount{$_}" } sort keys %amount;
     my $done;
 
