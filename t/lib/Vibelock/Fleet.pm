@@ -18,6 +18,7 @@ package Vibelock::Fleet;
 #   more       what follows the URL in vibelock_redis ("timeout=1s"), or a list
 #   http       further lines of http; server: of the server
 #   nginx      { options of Vibelock::Test->new }; each: a list of those
+#   size       1m, of a zone
 #   zones      2 for another zone, "two", beside "ops" (zone => 'two' below)
 #
 #   $fleet->gateway($n)      its Vibelock::Test;  $fleet->gateways: all
@@ -53,6 +54,7 @@ sub new {
 
     my @redis = ref $how{redis} ? @{ $how{redis} } : $how{redis};
     my @more = ref $how{more} ? @{ $how{more} } : $how{more} // '';
+    my $size = $how{size} // '1m';
     my @zones = ('ops', ($how{zones} // 1) > 1 ? 'two' : ());
 
     my $self = bless { gateways => [] }, $class;
@@ -63,7 +65,7 @@ sub new {
 
         $t->write_file('ok', "ok\n");
         $t->http(join "\n",
-            (map { "vibelock_zone \$id zone=$_:1m;" } @zones),
+            (map { "vibelock_zone \$id zone=$_:$size;" } @zones),
             "vibelock_redis $redis[$n % @redis] $more[$n % @more];",
             'map $arg_owner $owner { "" ann; default $arg_owner; }',
             $how{http} // '');
