@@ -1000,6 +1000,23 @@ facts_workers(void)
     ngx_http_vibelock_table_reap(zone->table);
     check(acquire(zone, text("a"), 1, 1, &lock) == NGX_BUSY && lock.stuck);
 
+    fact("a stranger with a worker's pid is no worker");
+
+    pid = stand_in();
+    become(8, pid);
+    ngx_http_vibelock_table_enter(zone->table);
+    check(acquire(zone, text("c"), 1000, 1, NULL) == NGX_OK);
+
+    become(3, getpid());
+    ngx_http_vibelock_table_reap(zone->table);
+    check(acquire(zone, text("c"), 1, 1, &lock) == NGX_BUSY && !lock.stuck);
+
+    check(setpgid(pid, pid) == 0);
+    ngx_http_vibelock_table_reap(zone->table);
+    check(acquire(zone, text("c"), 1, 1, &lock) == NGX_BUSY && lock.stuck);
+
+    stand_in_kill(pid);
+
     fact("a worker does not take itself for gone");
 
     check(acquire(zone, text("b"), 1000, 1, NULL) == NGX_OK);
