@@ -118,6 +118,10 @@ ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
 
     case NGX_OK:
         ngx_http_vibelock_bus_publish_pump(bz->bus);
+
+        /* on its way before the answer to whoever released */
+
+        ngx_http_vibelock_redis_flush(&bz->bus->publisher);
         break;
 
     case NGX_AGAIN:

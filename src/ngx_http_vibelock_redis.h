@@ -156,7 +156,9 @@ ngx_int_t ngx_http_vibelock_redis_send(ngx_http_vibelock_redis_t *redis,
 ngx_int_t ngx_http_vibelock_redis_clock(ngx_http_vibelock_redis_t *redis);
 
 /*
- * Writes what there is to write, once, for a worker that is about to exit.
+ * Writes what there is to write, once and at once; not for handlers of
+ * replies, after which hiredis goes on with a connection that may be lost by
+ * this.
  */
 
 void ngx_http_vibelock_redis_flush(ngx_http_vibelock_redis_t *redis);
