@@ -1,0 +1,144 @@
+#!/usr/bin/perl
+
+# rediss://, where the hiredis at hand has TLS: to the server that the URL
+# names, and to no other.
+
+use strict;
+use warnings;
+
+use File::Temp ();
+use Test::More;
+
+use Vibelock::Fleet;
+use Vibelock::Port qw(free_port);
+use Vibelock::Process qw(run);
+use Vibelock::Redis;
+use Vibelock::Test qw(wait_for);
+
+my $probe = Vibelock::Test->new;
+
+$probe->http('vibelock_redis rediss://127.0.0.1;');
+
+my ($code, $output) = $probe->config_test;
+
+if ($code) {
+    like($output, qr/hiredis that this module was built with has no TLS/,
+         'nginx -t says that there is no TLS');
+    Vibelock::Test->done;
+    exit;
+}
+
+plan skip_all => 'no openssl' unless grep { -x "$_/openssl" }
+                                     split /:/, $ENV{PATH};
+
+my $dir = File::Temp::tempdir(CLEANUP => 1);
+
+sub openssl {
+    my ($code, $output) = run(['openssl', @_]);
+
+    $code == 0 or BAIL_OUT("openssl @_: $output");
+
+    return;
+}
+
+# An authority, and certificates by it and by itself.
+
+openssl(qw(req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority),
+        '-keyout', "$dir/ca.key", '-out', "$dir/ca.pem");
+
+sub certificate {
+    my ($name, $for) = @_;
+
+    openssl(qw(req -newkey rsa:2048 -nodes -subj), "/CN=$name",
+            '-addext', "subjectAltName=$for",
+            '-keyout', "$dir/$name.key", '-out', "$dir/$name.csr");
+    openssl(qw(x509 -req -days 2 -copy_extensions copy -CAcreateserial),
+            '-in', "$dir/$name.csr", '-CA', "$dir/ca.pem",
+            '-CAkey', "$dir/ca.key", '-out', "$dir/$name.pem");
+
+    return;
+}
+
+certificate(good => 'IP:127.0.0.1,DNS:localhost');
+certificate(other => 'DNS:elsewhere.example');
+
+sub server {
+    my ($name) = @_;
+
+    my $port = free_port();
+    my $redis = Vibelock::Redis->start(config => [
+        "tls-port $port",
+        "tls-cert-file $dir/$name.pem",
+        "tls-key-file $dir/$name.key",
+        'tls-auth-clients no',
+    ]);
+
+    return ($redis, $port);
+}
+
+sub fleet {
+    my ($url, $authorities) = @_;
+
+    my $fleet = Vibelock::Fleet->new(redis => $url, gateways => 2,
+        nginx => { env => { SSL_CERT_FILE => $authorities,
+                            SSL_CERT_DIR => "$dir/none" } });
+    $fleet->start;
+
+    return $fleet;
+}
+
+my ($good, $good_port) = server('good');
+my ($other, $other_port) = server('other');
+
+for my $host ('127.0.0.1', 'localhost') {
+    subtest "to $host" => sub {
+        my $fleet = fleet("rediss://$host:$good_port", "$dir/ca.pem");
+
+        ok($fleet->working, 'works') or diag $fleet->gateway(0)->error_log;
+        $fleet->take(0, 'web');
+        $fleet->old;
+        $fleet->release(1, 'web');
+        ok($fleet->freed(0, 'web'), 'a release arrives');
+
+        # An answer that takes many records.
+        my $pipe = $good->client;
+        $pipe->send('XADD', 'vibelock:ops:releases', '*', 'release',
+                    '[' x 50_000) for 1 .. 40;
+        $pipe->read_reply for 1 .. 40;
+        ok(wait_for { $fleet->bus(0)->{skipped}{tooLarge} == 40 },
+           'long answers are read');
+
+        $good->cmd('CLIENT', 'KILL', 'TYPE', 'normal');
+        $fleet->take(0, 'again');
+        $fleet->old;
+        $fleet->release(1, 'again');
+        ok($fleet->freed(0, 'again'), 'and after a new connection');
+        $good->cmd('DEL', 'vibelock:ops:releases');
+
+        $_->finish for $fleet->gateways;
+    };
+}
+
+for my $case (
+    ['whose certificate is for another host',
+     "rediss://127.0.0.1:$other_port", "$dir/ca.pem"],
+    ['whose authority is not known', "rediss://127.0.0.1:$good_port",
+     "$dir/other.pem"],
+    ['that has no TLS', 'rediss://127.0.0.1:' . $good->port, "$dir/ca.pem"],
+) {
+    my ($name, $url, $authorities) = @$case;
+
+    subtest "not to a server $name" => sub {
+        my $fleet = fleet($url, $authorities);
+
+        ok(wait_for { $fleet->bus(0)->{reading} =~ /tls|timeout|closed/ },
+           'is away');
+        ok($fleet->gateway(0)->log_like(qr/the bus of zone "ops" is away/),
+           'logged');
+        is($fleet->exec(0, 'web'), 200, 'and serves');
+        is($fleet->bus(0)->{published}, 0, 'nothing was published');
+        $_->finish for $fleet->gateways;
+    };
+}
+
+Vibelock::Test->done;
