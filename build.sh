@@ -18,6 +18,8 @@ TEST_PACKAGES=(perl curl openssl "${VIBELOCK_REDIS:-redis-server}" nodejs clang
                procps faketime prometheus chromium chromium-driver)
 
 PACKAGE_PACKAGES=(dpkg-dev debhelper lintian)
+BENCH_PACKAGES=(gcc libc6-dev nginx perl "${VIBELOCK_REDIS:-redis-server}"
+                libnginx-mod-http-lua valgrind)
 
 # Of these only the program is wanted: installing must not start the service.
 SERVICES=(nginx redis-server valkey-server prometheus)
@@ -27,7 +29,7 @@ usage() {
     cat <<'END'
 usage: ./build.sh <command>
 
-  deps [build|run|test|package]...
+  deps [build|run|test|package|bench]...
                               install what is needed, by default for the first
                               three
   build [flavour]...          build the module; without a flavour:
@@ -81,6 +83,7 @@ main() {
         run)            run "$@" ;;
         test)           run_tests "$@" ;;
         package)        package "$@" ;;
+        bench)          bench "$@" ;;
         clean)          rm -rf build ;;
         help | -h | --help)
                         usage ;;
@@ -116,7 +119,9 @@ deps() {
             test)  packages+=("${TEST_PACKAGES[@]}") ;;
             package)
                    packages+=("${PACKAGE_PACKAGES[@]}") ;;
-            *)     die "deps: \"$set\" is none of build, run, test, package" ;;
+            bench) packages+=("${BENCH_PACKAGES[@]}") ;;
+            *)     die "deps: \"$set\" is none of build, run, test, package," \
+                       "bench" ;;
         esac
     done
 

@@ -30,7 +30,7 @@ use lib "$root/t/bench/lib", "$root/t/lib";
 
 use Bench::Bus;
 use Bench::Load;
-use Bench::Machine qw(describe program);
+use Bench::Machine qw(describe program redis_server);
 use Bench::Million;
 use Bench::Report;
 use Bench::Requests;
@@ -216,7 +216,7 @@ sub growth {
 sub bus {
     return () unless $part{bus};
 
-    if (!program('redis-server')) {
+    if (!redis_server()) {
         say_what('there is no Redis, and so no row of the bus');
         return ();
     }

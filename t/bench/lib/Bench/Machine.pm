@@ -4,11 +4,12 @@ package Bench::Machine;
 # the machine and its parts.
 #
 #   use Bench::Machine qw(worker_cpu client_cpu both_cpus pinned
-#                         module program describe);
+#                         module program redis_server describe);
 #
 #   my @command = pinned(worker_cpu(), 'nginx', …);
 #   module('ngx_http_lua_module')    the path of a module of nginx's, or undef
 #   program('valgrind')              the path of a program, or undef
+#   redis_server()                   likewise, of the Redis that is measured
 #   describe()                       lines that tell what figures are taken on
 
 use strict;
@@ -21,7 +22,7 @@ use Vibelock::Process qw(run);
 use Vibelock::Util qw(read_file);
 
 our @EXPORT_OK = qw(worker_cpu client_cpu both_cpus pinned
-                    module program describe);
+                    module program redis_server describe);
 
 # The kernel says "0-3,6".
 
@@ -59,6 +60,10 @@ sub program {
     return undef;
 }
 
+sub redis_server {
+    return program($ENV{VIBELOCK_REDIS} || 'redis-server');
+}
+
 sub describe {
     my $nginx = output('nginx', '-V');
     my ($model) = read_file('/proc/cpuinfo') =~ /^model name\s*:\s*(.+)$/m;
@@ -75,8 +80,8 @@ sub describe {
     push @parts, "lua module $1"
         if package_version('libnginx-mod-http-lua') =~ /([\d.]+)-/;
     push @parts, "Redis $1"
-        if program('redis-server')
-           && output('redis-server', '--version') =~ /v=(\S+)/;
+        if redis_server()
+           && output(redis_server(), '--version') =~ /v=(\S+)/;
     push @parts, $1
         if program('valgrind')
            && output('valgrind', '--version') =~ /(valgrind-\S+)/;

@@ -18,7 +18,7 @@ use warnings;
 use Carp qw(croak);
 use Time::HiRes qw(sleep);
 
-use Bench::Machine qw(program);
+use Bench::Machine qw(redis_server);
 use Bench::Nginx;
 use Bench::Row qw(median);
 use Bench::Setup;
@@ -136,7 +136,7 @@ sub acquiring {
 sub redis_bytes {
     my ($locks) = @_;
 
-    return undef unless program('redis-server');
+    return undef unless redis_server();
 
     my $redis = Vibelock::Redis->start;
     my $memory = sub {

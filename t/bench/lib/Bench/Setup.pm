@@ -25,7 +25,7 @@ use File::Basename qw(dirname);
 use IO::Select;
 use IO::Socket::INET;
 
-use Bench::Machine qw(both_cpus client_cpu module program);
+use Bench::Machine qw(both_cpus client_cpu module redis_server);
 use Bench::Nginx;
 use Vibelock::Redis;
 use Vibelock::Util qw(read_file write_file);
@@ -165,10 +165,10 @@ sub start {
     my $subject = $self->{subject};
 
     delete @$subject{qw(lua lua_redis)} unless lua_modules();
-    delete @$subject{qw(lua_redis published)} unless program('redis-server');
+    delete @$subject{qw(lua_redis published)} unless redis_server();
     delete $subject->{published} if $self->{count};
 
-    $self->{redis} = Vibelock::Redis->start if program('redis-server');
+    $self->{redis} = Vibelock::Redis->start if redis_server();
 
     for my $s (values %$subject) {
         $s->{method} //= 'GET';
