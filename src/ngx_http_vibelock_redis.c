@@ -130,7 +130,7 @@ static struct {
     { ngx_string("ERR invalid password"), NGX_HTTP_VIBELOCK_REDIS_NOAUTH },
     { ngx_string("NOPERM"), NGX_HTTP_VIBELOCK_REDIS_NOPERM },
     { ngx_string("WRONGTYPE"), NGX_HTTP_VIBELOCK_REDIS_WRONGTYPE },
-    { ngx_null_string, NGX_HTTP_VIBELOCK_REDIS_ERROR }
+    { ngx_string(""), NGX_HTTP_VIBELOCK_REDIS_ERROR }
 };
 
 
