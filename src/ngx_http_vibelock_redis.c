@@ -309,9 +309,13 @@ ngx_http_vibelock_redis_error(ngx_http_vibelock_redis_t *redis,
     size_t       i, len;
     ngx_str_t   *prefix;
 
-    len = ngx_min((size_t) reply->len, sizeof(redis->text));
+    len = 0;
 
-    ngx_memcpy(redis->text, reply->str, len);
+    if (reply->str) {
+        len = ngx_min((size_t) reply->len, sizeof(redis->text));
+        ngx_memcpy(redis->text, reply->str, len);
+    }
+
     redis->text_len = len;
 
     for (i = 0; /* void */ ; i++) {

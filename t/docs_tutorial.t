@@ -29,7 +29,8 @@ symlink $ENV{VIBELOCK_MODULE} || "$root/build/ngx_http_vibelock_module.so",
     'build/ngx_http_vibelock_module.so' or die;
 
 my %port = map { $_ => free_port() } qw(9000 8081 8082 6379);
-my $nginx = $t->nginx;
+my $nginx = join ' ', ($ENV{VIBELOCK_PRELOAD}
+                       ? "LD_PRELOAD=$ENV{VIBELOCK_PRELOAD}" : ()), $t->nginx;
 my $redis = $ENV{VIBELOCK_REDIS} || 'redis-server';
 
 # What needs root, or takes minutes, is not for here: t/fresh.sh does it.
