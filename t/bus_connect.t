@@ -246,8 +246,8 @@ away('a wrong password', 'redis://127.0.0.1:' . $locked->port, 'noauth',
 
 # A user who may do what the bus does, and nothing else: as the docs list it.
 
-my @rights = qw(~vibelock:*:releases resetchannels -@all +auth +select +time
-                +xadd +xread +xrevrange);
+my @rights = qw(resetchannels -@all ~vibelock:*:releases
+                +time +xadd +xread +xrevrange);
 
 my $acl = Vibelock::Redis->start(acl => [
     "user bus on >of-the-bus @rights",
@@ -259,6 +259,12 @@ my $acl = Vibelock::Redis->start(acl => [
 my $password = sub { $_[0]->write_file('password', 'of-the-bus') };
 
 works('a user with the rights of the docs',
+    'redis://bus@127.0.0.1:' . $acl->port,
+    more => 'password_file=%%DIR%%/password', each => $password);
+
+$acl->cmd('ACL', 'SETUSER', 'bus', '+select');
+
+works('and one more for a database',
     'redis://bus@127.0.0.1:' . $acl->port . '/1',
     more => 'password_file=%%DIR%%/password', each => $password);
 
