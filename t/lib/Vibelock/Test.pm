@@ -254,7 +254,8 @@ sub launch {
         my $status = wait_exit($self->{pid});
 
         if (defined $status && $status == 0) {
-            $self->{pid} = $self->pid_in_file;
+            # The daemon writes it, after its parent has gone.
+            $self->{pid} = wait_for { $self->pid_in_file };
             adopt($self->{pid});
         }
     }
