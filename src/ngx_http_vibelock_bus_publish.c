@@ -23,7 +23,7 @@
 
 /* the command up to its entry, in Redis's protocol */
 #define NGX_HTTP_VIBELOCK_BUS_XADD                                            \
-    "*8\r\n$4\r\nXADD\r\n$%uz\r\n%V\r\n$6\r\nMAXLEN\r\n$1\r\n~\r\n"             \
+    "*8\r\n$4\r\nXADD\r\n$%uz\r\n%V\r\n$6\r\nMAXLEN\r\n$1\r\n~\r\n"           \
     "$5\r\n10000\r\n$1\r\n*\r\n$7\r\nrelease\r\n$%uz\r\n"
 
 /* after an error that is this stream's own, ms */

@@ -274,7 +274,8 @@ subtest 'the bus comes and goes by a reload' => sub {
        'a release is one here');
     ok(wait_for { $t->leaving == 0 }, 'the old workers are gone');
 
-    (my $other = $http) =~ s/^(vibelock_redis .*);$/$1 prefix=other: replica=x;/m;
+    (my $other = $http)
+        =~ s/^(vibelock_redis .*);$/$1 prefix=other: replica=x;/m;
 
     $t->http($other);
     $t->reload;
@@ -298,7 +299,8 @@ subtest 'a stream that ends before what was read' => sub {
 
     ok(wait_for { $fleet->bus(0)->{rewinds} == $before->{rewinds} + 1 },
        'is noticed');
-    ok(wait_for { $fleet->bus(0)->{lastId} eq '1-1' }, 'and read from its start');
+    ok(wait_for { $fleet->bus(0)->{lastId} eq '1-1' },
+       'and read from its start');
     ok($t->log_like(qr/"vibelock:ops:releases" ends at 1-1, before \d+-\d+/),
        'which is logged');
 
