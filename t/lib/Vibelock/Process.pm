@@ -98,6 +98,9 @@ sub start_child {
 sub adopt {
     my ($pid) = @_;
 
+    # A pid comes back: what ended under it before is another's end.
+    delete $status{$pid};
+
     $running{$pid} = 1;
     syswrite $watcher, "+$pid\n";
 

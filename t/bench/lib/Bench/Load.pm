@@ -50,6 +50,9 @@ sub run {
 
     my %result = split ' ', $output;
 
+    croak "no load on port $how{port}: nothing was printed"
+        unless defined $result{good};
+
     croak "on port $how{port}: $output" if $result{other} && !$others;
 
     return \%result;
