@@ -255,7 +255,8 @@ sub launch {
 
         if (defined $status && $status == 0) {
             # The daemon writes it, after its parent has gone.
-            $self->{pid} = wait_for { $self->pid_in_file };
+            $self->{pid} = wait_for { $self->pid_in_file }
+                or croak 'nginx did not write its pid';
             adopt($self->{pid});
         }
     }
