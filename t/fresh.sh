@@ -61,6 +61,7 @@ example() {
 
     sed -e "s|127.0.0.1:9000|127.0.0.1:$(cat /tmp/port)|" \
         -e "s|listen  *8080|listen unix:/run/gateway.sock|" \
+        -e "s|allow  *127.0.0.1;|& allow unix:;|" \
         "$DOC/vibelock.conf" > /etc/nginx/conf.d/vibelock.conf
     cp "$DOC/registry.json" /etc/nginx/
     rm -f /etc/nginx/sites-enabled/default
@@ -79,6 +80,9 @@ example() {
     says '"released":true' "$url/lock" -X DELETE
     says '"released":false' "$url/lock" -X DELETE
     says '"exitCode":0' "$url/exec" -d '{"command":"true"}'
+
+    says 'vibelock_acquired_total{zone="ops"} 3' \
+        'http://localhost/vibelock?format=prometheus'
 
     nginx -s stop
     kill %1
