@@ -799,6 +799,8 @@ unpack_release() {
     printf '#!/bin/sh\nexit 101\n' > "$tree/usr/sbin/policy-rc.d"
     chmod 755 "$tree/usr/sbin/policy-rc.d"
 
+    echo '127.0.0.1 localhost' > "$tree/etc/hosts"
+
     # It reaches the archive as this machine does.
     cp -L /etc/resolv.conf "$tree/etc/resolv.conf"
     apt-config dump --format '%F "%v";%n' Acquire::http::Proxy \
