@@ -21,10 +21,13 @@
 /* a worker that says nothing for so long after a reply's time is dead, ms */
 #define NGX_HTTP_VIBELOCK_BUS_SILENT  1000
 
-/* the command up to its entry, in Redis's protocol */
-#define NGX_HTTP_VIBELOCK_BUS_XADD                                            \
-    "*8\r\n$4\r\nXADD\r\n$%uz\r\n%V\r\n$6\r\nMAXLEN\r\n$1\r\n~\r\n"           \
-    "$5\r\n10000\r\n$1\r\n*\r\n$7\r\nrelease\r\n$%uz\r\n"
+/* the command around its stream and its entry, in Redis's protocol */
+
+#define NGX_HTTP_VIBELOCK_BUS_XADD        "*8\r\n$4\r\nXADD\r\n$"
+
+#define NGX_HTTP_VIBELOCK_BUS_XADD_ENTRY                                      \
+    "\r\n$6\r\nMAXLEN\r\n$1\r\n~\r\n$5\r\n10000\r\n$1\r\n*\r\n"                \
+    "$7\r\nrelease\r\n$"
 
 /* after an error that is this stream's own, ms */
 #define NGX_HTTP_VIBELOCK_BUS_PAUSE   250
@@ -119,9 +122,12 @@ ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
     case NGX_OK:
         ngx_http_vibelock_bus_publish_pump(bz->bus);
 
-        /* on its way before the answer to whoever released */
+        /*
+         * on its way before the answer to whoever released, unless there are
+         * many at once
+         */
 
-        ngx_http_vibelock_redis_flush(&bz->bus->publisher);
+        ngx_http_vibelock_redis_push(&bz->bus->publisher);
         break;
 
     case NGX_AGAIN:
@@ -302,17 +308,24 @@ ngx_http_vibelock_bus_publish_send(ngx_http_vibelock_bus_zone_t *bz,
         return NGX_ERROR;
     }
 
-    text = ngx_alloc(sizeof(NGX_HTTP_VIBELOCK_BUS_XADD) + bz->stream.len + len
-                     + 2 * NGX_SIZE_T_LEN, bz->bus->log);
+    text = ngx_alloc(sizeof(NGX_HTTP_VIBELOCK_BUS_XADD
+                            NGX_HTTP_VIBELOCK_BUS_XADD_ENTRY) - 1
+                     + bz->stream.len + len
+                     + 2 * NGX_SIZE_T_LEN + 3 * (sizeof(CRLF) - 1),
+                     bz->bus->log);
     if (text == NULL) {
         return NGX_ERROR;
     }
 
-    p = ngx_sprintf(text, NGX_HTTP_VIBELOCK_BUS_XADD, bz->stream.len,
-                    &bz->stream, len);
+    p = ngx_cpymem(text, NGX_HTTP_VIBELOCK_BUS_XADD,
+                   sizeof(NGX_HTTP_VIBELOCK_BUS_XADD) - 1);
+    p = ngx_sprintf(p, "%uz" CRLF, bz->stream.len);
+    p = ngx_cpymem(p, bz->stream.data, bz->stream.len);
+    p = ngx_cpymem(p, NGX_HTTP_VIBELOCK_BUS_XADD_ENTRY,
+                   sizeof(NGX_HTTP_VIBELOCK_BUS_XADD_ENTRY) - 1);
+    p = ngx_sprintf(p, "%uz" CRLF, len);
     p = ngx_cpymem(p, json, len);
-    *p++ = CR;
-    *p++ = LF;
+    p = ngx_cpymem(p, CRLF, sizeof(CRLF) - 1);
 
     rc = ngx_http_vibelock_redis_send(redis, text, p - text, 0,
                                       ngx_http_vibelock_bus_publish_reply, bz,

@@ -285,6 +285,21 @@ ngx_http_vibelock_redis_flush(ngx_http_vibelock_redis_t *redis)
 }
 
 
+void
+ngx_http_vibelock_redis_push(ngx_http_vibelock_redis_t *redis)
+{
+    if (redis->pushed) {
+        return;
+    }
+
+    /* until the write handler runs, which add_write() has posted */
+
+    redis->pushed = 1;
+
+    ngx_http_vibelock_redis_flush(redis);
+}
+
+
 /*
  * For all places but those that hiredis frees the context after.
  */
@@ -490,6 +505,7 @@ ngx_http_vibelock_redis_detach(ngx_http_vibelock_redis_t *redis)
     redis->ac = NULL;
     redis->connection = NULL;
     redis->connected = 0;
+    redis->pushed = 0;
     redis->clocked = 0;
 
     if (redis->deadline.timer_set) {
@@ -1043,6 +1059,7 @@ ngx_http_vibelock_redis_write_handler(ngx_event_t *wev)
     c = wev->data;
     redis = c->data;
 
+    redis->pushed = 0;
     redis->writing = 1;
 
     redisAsyncHandleWrite(redis->ac);
@@ -1084,9 +1101,9 @@ ngx_http_vibelock_redis_del_read(void *data)
 
 
 /*
- * What is asked for in one turn of the event loop goes out at its end, in one
- * piece.  Only a socket that is not connected, or that took less than there
- * is, has to be waited for.
+ * What is asked for in one turn of the event loop goes out in the next, in one
+ * piece, and nginx does not sleep before it.  Only a socket that is not
+ * connected, or that took less than there is, has to be waited for.
  */
 
 static void
@@ -1098,7 +1115,7 @@ ngx_http_vibelock_redis_add_write(void *data)
     wev = redis->connection->write;
 
     if (redis->connected && !redis->writing && !wev->active) {
-        ngx_post_event(wev, &ngx_posted_events);
+        ngx_post_event(wev, &ngx_posted_next_events);
         return;
     }
 

@@ -106,7 +106,8 @@ struct ngx_http_vibelock_redis_s {
 
     redisAsyncContext                  *ac;
     ngx_connection_t                   *connection;
-    ngx_uint_t                          writing;
+    ngx_uint_t                          writing;   /* hiredis is */
+    ngx_uint_t                          pushed;    /* in this turn */
     ngx_resolver_ctx_t                 *resolving;
     ngx_queue_t                         commands;  /* sent, no reply yet */
     ngx_event_t                         deadline;
@@ -162,6 +163,13 @@ ngx_int_t ngx_http_vibelock_redis_clock(ngx_http_vibelock_redis_t *redis);
  */
 
 void ngx_http_vibelock_redis_flush(ngx_http_vibelock_redis_t *redis);
+
+/*
+ * The same for the first command of a turn of the event loop: the others of
+ * that turn go out together, at the beginning of the next.
+ */
+
+void ngx_http_vibelock_redis_push(ngx_http_vibelock_redis_t *redis);
 
 /*
  * Gives the connection up, and connects again after a while.
