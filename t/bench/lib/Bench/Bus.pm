@@ -13,6 +13,7 @@ use warnings;
 use Carp qw(croak);
 use Time::HiRes qw(sleep);
 
+use Bench::Machine qw(client_cpu pin);
 use Bench::Nginx;
 use Bench::Row qw(median);
 use Bench::Setup;
@@ -27,6 +28,7 @@ sub across {
     my ($options, %how) = @_;
 
     my $redis = Vibelock::Redis->start;
+    pin($redis->pid, client_cpu());
     my %replica = map { $_ => replica($options, $redis, $_) } qw(a b);
     my %wire = (add => $redis->client, read => $redis->client);
 

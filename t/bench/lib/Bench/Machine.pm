@@ -3,10 +3,11 @@ package Bench::Machine;
 # What the figures are taken on: which processors may be used, and how to name
 # the machine and its parts.
 #
-#   use Bench::Machine qw(worker_cpu client_cpu both_cpus pinned
+#   use Bench::Machine qw(worker_cpu client_cpu both_cpus pinned pin
 #                         module program redis_server describe);
 #
 #   my @command = pinned(worker_cpu(), 'nginx', …);
+#   pin($pid, client_cpu());         a process that runs already
 #   module('ngx_http_lua_module')    the path of a module of nginx's, or undef
 #   program('valgrind')              the path of a program, or undef
 #   redis_server()                   likewise, of the Redis that is measured
@@ -21,7 +22,7 @@ use POSIX ();
 use Vibelock::Process qw(run);
 use Vibelock::Util qw(read_file);
 
-our @EXPORT_OK = qw(worker_cpu client_cpu both_cpus pinned
+our @EXPORT_OK = qw(worker_cpu client_cpu both_cpus pinned pin
                     module program redis_server describe);
 
 # The kernel says "0-3,6".
@@ -38,6 +39,16 @@ sub pinned {
     my ($cpu, @command) = @_;
 
     return ('taskset', '-c', $cpu, @command);
+}
+
+sub pin {
+    my ($pid, $cpu) = @_;
+
+    my ($code, $output) = run(['taskset', '-acp', $cpu, $pid]);
+
+    die "taskset: $output" if $code;
+
+    return;
 }
 
 sub module {

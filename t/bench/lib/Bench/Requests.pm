@@ -164,8 +164,10 @@ sub send_to {
 
     $s->{sent} += $how{requests};
 
+    # So many that the worker always has something to do.
+
     return $load->run(
-        connections => 8,
+        connections => 32,
         %how,
         port    => $s->{port},
         request => $s->{request},

@@ -25,7 +25,7 @@ use File::Basename qw(dirname);
 use IO::Select;
 use IO::Socket::INET;
 
-use Bench::Machine qw(both_cpus client_cpu module redis_server);
+use Bench::Machine qw(both_cpus client_cpu module pin redis_server);
 use Bench::Nginx;
 use Vibelock::Redis;
 use Vibelock::Util qw(read_file write_file);
@@ -168,7 +168,10 @@ sub start {
     delete @$subject{qw(lua_redis published)} unless redis_server();
     delete $subject->{published} if $self->{count};
 
-    $self->{redis} = Vibelock::Redis->start if redis_server();
+    if (redis_server()) {
+        $self->{redis} = Vibelock::Redis->start;
+        pin($self->{redis}->pid, client_cpu());
+    }
 
     for my $s (values %$subject) {
         $s->{method} //= 'GET';
