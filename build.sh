@@ -17,7 +17,7 @@ RUN_PACKAGES=(nginx perl curl)
 TEST_PACKAGES=(perl curl openssl "${VIBELOCK_REDIS:-redis-server}" nodejs clang
                procps faketime prometheus chromium chromium-driver)
 
-PACKAGE_PACKAGES=(dpkg-dev debhelper lintian)
+PACKAGE_PACKAGES=(build-essential dpkg-dev debhelper git lintian)
 BENCH_PACKAGES=(gcc libc6-dev nginx perl "${VIBELOCK_REDIS:-redis-server}"
                 libnginx-mod-http-lua valgrind)
 

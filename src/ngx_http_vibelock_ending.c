@@ -179,9 +179,12 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
 
     if (rc >= NGX_HTTP_SPECIAL_RESPONSE && !u->header_sent) {
 
-        /* a filter made an error of the header, and nginx reads no further */
+        /*
+         * A filter made an error of the header: 412, 416.  The client asked
+         * for that, and what the upstream does is not its to say.
+         */
 
-        return NULL;
+        return "nginx answered with an error of its own";
     }
 
     return ngx_http_vibelock_ending_reason(r, rc);

@@ -1,7 +1,8 @@
 #!/usr/bin/perl
 
-# A range that cannot be had: nginx answers with an error of its own and reads
-# the upstream's response no further.
+# A range that cannot be had, or a condition that does not hold: nginx answers
+# with an error of its own and reads the upstream's response no further.  That is
+# the client's doing, who may not free a lock by a header.
 
 use strict;
 use warnings;
@@ -28,12 +29,15 @@ $t->start;
 
 my $pending = $t->async(GET => '/x?id=1',
                         headers => { Range => 'bytes=9999-' });
+my $x = $up->accept_request;
 
-$up->accept_request->respond(200, {}, 'a few bytes');
+$x->send_head(200, { 'Content-Length' => 100 });
+$x->send('a few bytes');
 
 is($pending->response->status, 416, 'no such range');
-is($t->logged('/x?id=1')->{result}, 'RELEASED',
-   'nginx stopped reading on purpose');
-is(lock_of($t, 1), 'free', 'the lock is free');
+is($t->logged('/x?id=1')->{result}, 'KEPT', 'the operation may still run');
+is(lock_of($t, 1), 'stuck', 'the lock is stuck');
+like($t->error_log, qr/is stuck: nginx answered with an error of its own/,
+     'the log says why');
 
 $t->done;
