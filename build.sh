@@ -804,7 +804,7 @@ unpack_release() {
     # It reaches the archive as this machine does.
     cp -L /etc/resolv.conf "$tree/etc/resolv.conf"
     apt-config dump --format '%F "%v";%n' Acquire::http::Proxy \
-        > "$tree/etc/apt/apt.conf.d/90vibelock"
+        > "$tree/etc/apt/apt.conf.d/90proxy"
 }
 
 
@@ -857,7 +857,9 @@ package() {
 build_package() {
     local dir
 
-    dir=$(mktemp -d "${TMPDIR:-/tmp}/vibelock.XXXXXX")
+    # No dot in the name: nginx's configure script takes what follows one for
+    # the suffix of a source file.
+    dir=$(mktemp -d "${TMPDIR:-/tmp}/vibelock-XXXXXX")
 
     # shellcheck disable=SC2064
     trap "rm -rf '$dir'" EXIT
