@@ -655,6 +655,7 @@ run_tests() {
     deps build run test
     need "libclang-rt-$(clang_version)-dev"
     npm_tools
+    localhost
 
     build_flavour clang
     build_flavour crash
@@ -670,6 +671,17 @@ run_tests() {
     fi
 
     prove -j "$(nproc)" -I t/lib "${arguments[@]}"
+}
+
+
+# A system that was only unpacked has no /etc/hosts, and what drives a browser
+# looks for the name.
+
+localhost() {
+    ! getent hosts localhost > /dev/null || return 0
+
+    say "localhost has no address here: adding it to /etc/hosts"
+    echo '127.0.0.1 localhost' | as_root tee -a /etc/hosts > /dev/null
 }
 
 
