@@ -28,7 +28,7 @@ symlink "$root/docs", 'docs' or die;
 symlink $ENV{VIBELOCK_MODULE} || "$root/build/ngx_http_vibelock_module.so",
     'build/ngx_http_vibelock_module.so' or die;
 
-my %port = map { $_ => free_port() } qw(9000 8081 8082 6379);
+my %port = map { $_ => free_port() } qw(9000 8081 8082 6380);
 my $nginx = join ' ', ($ENV{VIBELOCK_PRELOAD}
                        ? "LD_PRELOAD=$ENV{VIBELOCK_PRELOAD}" : ()), $t->nginx;
 my $redis = $ENV{VIBELOCK_REDIS} || 'redis-server';
@@ -44,7 +44,7 @@ my $n = 0;
 for my $block (@blocks) {
     my $text = $block->{text};
 
-    $text =~ s/\b(9000|8081|8082|6379)\b/$port{$1}/g;
+    $text =~ s/\b(9000|8081|8082|6380)\b/$port{$1}/g;
 
     if ($block->{lang} eq 'nginx') {
         $text =~ s/^events/user root;\n$&/m if $> == 0;

@@ -60,7 +60,7 @@ example() {
     until [ -s /tmp/port ]; do sleep 0.1; done
 
     sed -e "s|127.0.0.1:9000|127.0.0.1:$(cat /tmp/port)|" \
-        -e "s|listen  *8080|listen unix:/run/gateway.sock|" \
+        -e "s|listen  *127.0.0.1:8080|listen unix:/run/gateway.sock|" \
         -e "s|allow  *127.0.0.1;|& allow unix:;|" \
         "$DOC/vibelock.conf" > /etc/nginx/conf.d/vibelock.conf
     cp "$DOC/registry.json" /etc/nginx/
