@@ -40,7 +40,7 @@ use Vibelock::Util qw(now);
 
 my %usual = (
     limit    => 900,
-    rounds   => 9,
+    rounds   => 7,
     seconds  => 0.25,
     first    => 3000,
     servers  => 1000,
