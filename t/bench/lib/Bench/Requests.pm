@@ -162,9 +162,16 @@ sub turned {
 sub send_to {
     my ($load, $s, %how) = @_;
 
+    # Servers in turn: where repeats would be merged, on from the last load.
+
+    my $base = $s->{next} // 0;
+
+    $base = 0 if $base + $how{requests} > $s->{span};
+
+    $s->{next} = $base + $how{requests} if $s->{published};
     $s->{sent} += $how{requests};
 
-    # So many that the worker always has something to do.
+    # So many connections that the worker always has something to do.
 
     return $load->run(
         connections => 32,
@@ -173,6 +180,7 @@ sub send_to {
         request => $s->{request},
         status  => $s->{status},
         span    => $s->{span},
+        base    => $base,
     );
 }
 

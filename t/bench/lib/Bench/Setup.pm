@@ -56,7 +56,7 @@ my %subjects = (
         conf => 'vibelock_release zone=ops;',
     },
     published => {
-        nginx => 'bus', method => 'DELETE', path => 'lock',
+        nginx => 'bus', method => 'DELETE', path => 'lock', published => 1,
         conf => 'vibelock_release zone=ops;',
     },
     return200 => {
