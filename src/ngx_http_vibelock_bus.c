@@ -337,15 +337,12 @@ ngx_http_vibelock_bus_init(ngx_http_vibelock_bus_t *bus, ngx_cycle_t *cycle)
 void
 ngx_http_vibelock_bus_start(ngx_http_vibelock_bus_t *bus, ngx_cycle_t *cycle)
 {
-    uint64_t  seed[2];
-
     if (bus->nzones == 0) {
         return;
     }
 
-    ngx_http_vibelock_hash_seed(seed);
+    ngx_http_vibelock_hash_random(&bus->nonce, sizeof(bus->nonce));
 
-    bus->nonce = seed[0];
     bus->log = cycle->log;
 
     bus->tick.handler = ngx_http_vibelock_bus_tick;

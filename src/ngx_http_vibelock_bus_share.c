@@ -29,13 +29,12 @@ static ngx_uint_t ngx_http_vibelock_bus_share_vacant(
 void
 ngx_http_vibelock_bus_share_init(ngx_http_vibelock_bus_share_t *share)
 {
-    uint64_t    seed[2];
+    u_char      unique[NGX_HTTP_VIBELOCK_BUS_UNIQUE / 2];
     ngx_uint_t  i;
 
-    ngx_http_vibelock_hash_seed(seed);
+    ngx_http_vibelock_hash_random(unique, sizeof(unique));
 
-    (void) ngx_hex_dump(share->unique, (u_char *) seed,
-                        NGX_HTTP_VIBELOCK_BUS_UNIQUE / 2);
+    (void) ngx_hex_dump(share->unique, unique, sizeof(unique));
 
     for (i = 0; i < NGX_HTTP_VIBELOCK_BUS_SIDES; i++) {
         share->state[i] = NGX_HTTP_VIBELOCK_REDIS_IDLE;

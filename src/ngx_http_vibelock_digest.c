@@ -6,9 +6,9 @@
  * the process, because to look them up again costs more than the hashing.
  *
  * The same few keys come again and again, so the last digests are kept too.
- * What a key is found by is not the key: it is a hash of 128 bits under a seed
- * that is drawn in this process and never leaves it.  Without the seed nobody
- * can tell two texts with the same hash, nor one with a given hash.
+ * What a key is found by is not the key: it is a wide hash under a seed that is
+ * drawn in this process and never leaves it.  Without the seed nobody can tell
+ * two texts with the same hash, nor one with a given hash.
  */
 
 
@@ -27,30 +27,31 @@
 
 
 typedef struct {
-    uint64_t       tag[2];
-    ngx_uint_t     filled;
-    u_char         digest[NGX_HTTP_VIBELOCK_DIGEST_LEN];
+    ngx_http_vibelock_wide_t   tag;
+    ngx_uint_t                 filled;
+    u_char                     digest[NGX_HTTP_VIBELOCK_DIGEST_LEN];
 } ngx_http_vibelock_digest_t;
 
 
+static ngx_inline ngx_uint_t ngx_http_vibelock_digest_same(
+    ngx_http_vibelock_wide_t *one, ngx_http_vibelock_wide_t *other);
 static ngx_int_t ngx_http_vibelock_digest_make(ngx_str_t *text,
     u_char *digest);
 static ngx_int_t ngx_http_vibelock_digest_init(void);
 
 
-static EVP_MD_CTX    *ngx_http_vibelock_digest_ctx;
-static const EVP_MD  *ngx_http_vibelock_digest_md;
+static EVP_MD_CTX                 *ngx_http_vibelock_digest_ctx;
+static const EVP_MD               *ngx_http_vibelock_digest_md;
 
-static uint64_t       ngx_http_vibelock_digest_seed[2];
+static ngx_http_vibelock_seed_t    ngx_http_vibelock_digest_seed;
 
-static ngx_http_vibelock_digest_t
-    ngx_http_vibelock_digests[NGX_HTTP_VIBELOCK_DIGESTS];
+static ngx_http_vibelock_digest_t  ngx_http_vibelock_digests[NGX_HTTP_VIBELOCK_DIGESTS];
 
 
 ngx_int_t
 ngx_http_vibelock_digest(ngx_str_t *text, u_char *digest)
 {
-    uint64_t                     tag[2];
+    ngx_http_vibelock_wide_t     tag;
     ngx_http_vibelock_digest_t  *kept;
 
     if (ngx_http_vibelock_digest_ctx == NULL
@@ -59,13 +60,17 @@ ngx_http_vibelock_digest(ngx_str_t *text, u_char *digest)
         return NGX_ERROR;
     }
 
-    ngx_http_vibelock_hash_wide(ngx_http_vibelock_digest_seed, text->data,
-                                text->len, tag);
+    if (text->len > NGX_HTTP_VIBELOCK_HASH_MAX) {
+        return ngx_http_vibelock_digest_make(text, digest);
+    }
 
-    kept = &ngx_http_vibelock_digests[tag[0]
+    ngx_http_vibelock_hash_wide(&ngx_http_vibelock_digest_seed, text->data,
+                                text->len, &tag);
+
+    kept = &ngx_http_vibelock_digests[tag.words[1]
                                       & (NGX_HTTP_VIBELOCK_DIGESTS - 1)];
 
-    if (kept->tag[0] != tag[0] || kept->tag[1] != tag[1] || !kept->filled) {
+    if (!ngx_http_vibelock_digest_same(&kept->tag, &tag) || !kept->filled) {
 
         kept->filled = 0;
 
@@ -73,14 +78,25 @@ ngx_http_vibelock_digest(ngx_str_t *text, u_char *digest)
             return NGX_ERROR;
         }
 
-        kept->tag[0] = tag[0];
-        kept->tag[1] = tag[1];
+        kept->tag = tag;
         kept->filled = 1;
     }
 
     ngx_memcpy(digest, kept->digest, NGX_HTTP_VIBELOCK_DIGEST_LEN);
 
     return NGX_OK;
+}
+
+
+static ngx_inline ngx_uint_t
+ngx_http_vibelock_digest_same(ngx_http_vibelock_wide_t *one,
+    ngx_http_vibelock_wide_t *other)
+{
+    return ((one->words[0] ^ other->words[0])
+            | (one->words[1] ^ other->words[1])
+            | (one->words[2] ^ other->words[2])
+            | (one->words[3] ^ other->words[3]))
+           == 0;
 }
 
 
@@ -174,7 +190,7 @@ ngx_http_vibelock_digest_init(void)
 
     /* a seed that can be guessed would let one key pass for another */
 
-    if (RAND_bytes((u_char *) ngx_http_vibelock_digest_seed,
+    if (RAND_bytes((u_char *) &ngx_http_vibelock_digest_seed,
                    sizeof(ngx_http_vibelock_digest_seed))
         != 1)
     {

@@ -35,7 +35,7 @@ typedef struct {
 
     ngx_str_t                        key;
     ngx_http_vibelock_caller_t       caller;
-    ngx_http_vibelock_lock_t         lock;
+    ngx_http_vibelock_handle_t       handle;   /* of the lock, once HELD */
 
     /* the upstream that answers, and what nginx would call at its end */
     ngx_http_upstream_t             *upstream;
@@ -47,6 +47,7 @@ typedef struct {
     off_t                            length;   /* of it, or -1 */
     unsigned                         part:1;   /* more comes than upstream's */
     unsigned                         keep:1;   /* vibelock_keep said so */
+    unsigned                         waited:1; /* for the body */
 } ngx_http_vibelock_hold_t;
 
 
@@ -71,6 +72,8 @@ static ngx_int_t ngx_http_vibelock_guard_peek(ngx_http_request_t *r,
 static void ngx_http_vibelock_guard_body_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_vibelock_guard_read(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
+static ngx_http_vibelock_caller_e ngx_http_vibelock_guard_allowed(
+    ngx_http_request_t *r, ngx_http_vibelock_hold_t *hold);
 static ngx_int_t ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold, ngx_msec_t ttl);
 static void ngx_http_vibelock_guard_again(ngx_http_request_t *r,
@@ -81,7 +84,7 @@ static ngx_int_t ngx_http_vibelock_guard_deny(ngx_http_request_t *r,
 static ngx_int_t ngx_http_vibelock_guard_invalid(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_reply_e error);
 static ngx_int_t ngx_http_vibelock_guard_busy(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold);
+    ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_lock_t *lock);
 static ngx_int_t ngx_http_vibelock_guard_full(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
 static ngx_int_t ngx_http_vibelock_guard_bypass(ngx_http_request_t *r,
@@ -100,6 +103,8 @@ static void ngx_http_vibelock_guard_end(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
 static void ngx_http_vibelock_guard_settle(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold, char *why);
+static void ngx_http_vibelock_guard_log(ngx_http_vibelock_hold_t *hold,
+    char *what, char *why);
 static ngx_uint_t ngx_http_vibelock_guard_keeps(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
 
@@ -263,13 +268,14 @@ static ngx_int_t
 ngx_http_vibelock_guard_peek(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold)
 {
-    ngx_int_t  rc;
+    ngx_int_t                 rc;
+    ngx_http_vibelock_lock_t  lock;
 
     rc = ngx_http_vibelock_table_find(hold->conf->zone->table, &hold->key,
-                                      &hold->lock);
+                                      &lock);
 
     if (rc == NGX_OK) {
-        return ngx_http_vibelock_guard_busy(r, hold);
+        return ngx_http_vibelock_guard_busy(r, hold, &lock);
     }
 
     if (ngx_http_vibelock_ttl_over(r)) {
@@ -282,6 +288,10 @@ ngx_http_vibelock_guard_peek(ngx_http_request_t *r,
 
     if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
         return rc;
+    }
+
+    if (rc == NGX_AGAIN) {
+        hold->waited = 1;
     }
 
     ngx_http_finalize_request(r, NGX_DONE);
@@ -312,25 +322,19 @@ static ngx_int_t
 ngx_http_vibelock_guard_read(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold)
 {
-    ngx_msec_t                        ttl;
-    ngx_http_vibelock_caller_e        rc;
-    ngx_http_vibelock_caller_conf_t  *caller;
+    ngx_msec_t                  ttl;
+    ngx_http_vibelock_caller_e  rc;
 
     hold->state = NGX_HTTP_VIBELOCK_HOLD_CHECKED;
 
-    /* a body may take its time, and a right end meanwhile */
+    /* a body that was not there yet took its time: a right may have ended */
 
-    caller = hold->conf->caller;
+    if (hold->waited) {
+        rc = ngx_http_vibelock_guard_allowed(r, hold);
 
-    rc = ngx_http_vibelock_caller(r, caller, &hold->caller);
-
-    if (rc == NGX_HTTP_VIBELOCK_CALLER_OK) {
-        rc = ngx_http_vibelock_caller_may_operate(r, caller, &hold->caller,
-                                                  &hold->key);
-    }
-
-    if (rc != NGX_HTTP_VIBELOCK_CALLER_OK) {
-        return ngx_http_vibelock_guard_deny(r, hold, rc);
+        if (rc != NGX_HTTP_VIBELOCK_CALLER_OK) {
+            return ngx_http_vibelock_guard_deny(r, hold, rc);
+        }
     }
 
     switch (ngx_http_vibelock_ttl_read(r, &hold->conf->ttl, &ttl)) {
@@ -356,12 +360,33 @@ ngx_http_vibelock_guard_read(ngx_http_request_t *r,
 }
 
 
+static ngx_http_vibelock_caller_e
+ngx_http_vibelock_guard_allowed(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    ngx_http_vibelock_caller_e        rc;
+    ngx_http_vibelock_caller_conf_t  *caller;
+
+    caller = hold->conf->caller;
+
+    rc = ngx_http_vibelock_caller(r, caller, &hold->caller);
+
+    if (rc != NGX_HTTP_VIBELOCK_CALLER_OK) {
+        return rc;
+    }
+
+    return ngx_http_vibelock_caller_may_operate(r, caller, &hold->caller,
+                                                &hold->key);
+}
+
+
 static ngx_int_t
 ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold, ngx_msec_t ttl)
 {
     ngx_int_t                        rc;
     ngx_http_cleanup_t              *cln;
+    ngx_http_vibelock_lock_t         lock;
     ngx_http_vibelock_claim_t        claim;
     ngx_http_vibelock_guard_conf_t  *conf;
 
@@ -383,11 +408,10 @@ ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     claim.ttl = ttl;
     claim.overrun = conf->overrun;
 
-    rc = ngx_http_vibelock_table_acquire(conf->zone->table, &claim,
-                                         &hold->lock);
+    rc = ngx_http_vibelock_table_acquire(conf->zone->table, &claim, &lock);
 
     if (rc == NGX_BUSY) {
-        return ngx_http_vibelock_guard_busy(r, hold);
+        return ngx_http_vibelock_guard_busy(r, hold, &lock);
     }
 
     if (rc == NGX_DECLINED) {
@@ -395,10 +419,11 @@ ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     }
 
     hold->state = NGX_HTTP_VIBELOCK_HOLD_HELD;
+    hold->handle = lock.handle;
     hold->tries = ngx_http_vibelock_ending_tries(r);
 
     hold->record->result = NGX_HTTP_VIBELOCK_ACQUIRED;
-    hold->record->token = hold->lock.handle.token;
+    hold->record->token = lock.handle.token;
     hold->record->since = ngx_current_msec;
     hold->record->aged = 1;
 
@@ -473,14 +498,12 @@ ngx_http_vibelock_guard_invalid(ngx_http_request_t *r,
 
 static ngx_int_t
 ngx_http_vibelock_guard_busy(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold)
+    ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_lock_t *lock)
 {
     time_t                            retry;
-    ngx_http_vibelock_lock_t         *lock;
     ngx_http_vibelock_reply_lock_t    holder;
     ngx_http_vibelock_caller_conf_t  *caller;
 
-    lock = &hold->lock;
     caller = hold->conf->caller;
 
     /* nobody else said whose the server is: to a stranger it is not there */
@@ -828,14 +851,12 @@ ngx_http_vibelock_guard_settle(ngx_http_request_t *r,
     hold->state = NGX_HTTP_VIBELOCK_HOLD_OVER;
 
     record->age = ngx_current_msec - record->since;
-    hold->lock.age = record->age;
 
     if (why) {
-        rc = ngx_http_vibelock_table_keep(conf->zone->table,
-                                          &hold->lock.handle);
+        rc = ngx_http_vibelock_table_keep(conf->zone->table, &hold->handle);
     } else {
         rc = ngx_http_vibelock_table_release(conf->zone->table,
-                                             &hold->lock.handle);
+                                             &hold->handle);
     }
 
     if (rc != NGX_OK) {
@@ -843,10 +864,9 @@ ngx_http_vibelock_guard_settle(ngx_http_request_t *r,
 
         ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_LOST);
 
-        ngx_http_vibelock_log_lock(conf->log_level, r->connection->log,
-                                   "was lost", "broken, or past its TTL, "
-                                   "before its operation ended",
-                                   &conf->zone->name, &hold->key, &hold->lock);
+        ngx_http_vibelock_guard_log(hold, "was lost",
+                                    "broken, or past its TTL, before its "
+                                    "operation ended");
         return;
     }
 
@@ -861,9 +881,28 @@ ngx_http_vibelock_guard_settle(ngx_http_request_t *r,
 
     ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_KEPT);
 
-    ngx_http_vibelock_log_lock(conf->log_level, r->connection->log,
-                               "is stuck", why, &conf->zone->name, &hold->key,
-                               &hold->lock);
+    ngx_http_vibelock_guard_log(hold, "is stuck", why);
+}
+
+
+static void
+ngx_http_vibelock_guard_log(ngx_http_vibelock_hold_t *hold, char *what,
+    char *why)
+{
+    ngx_http_vibelock_lock_t         lock;
+    ngx_http_vibelock_guard_conf_t  *conf;
+
+    conf = hold->conf;
+
+    lock.age = hold->record->age;
+    lock.operation = conf->operation->name;
+    lock.owned = hold->caller.owned;
+
+    ngx_memcpy(lock.owner, hold->caller.owner, NGX_HTTP_VIBELOCK_OWNER_LEN);
+
+    ngx_http_vibelock_log_lock(conf->log_level, hold->request->connection->log,
+                               what, why, &conf->zone->name, &hold->key,
+                               &lock);
 }
 
 

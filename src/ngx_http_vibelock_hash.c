@@ -2,10 +2,15 @@
 /*
  * Copyright (C) the vibelock authors
  *
- * The algorithm: Jean-Philippe Aumasson, Daniel J. Bernstein, "SipHash: a fast
- * short-input PRF", 2012.  Tables have SipHash-1-3, as those of Rust and Python
- * do: what it has to keep a stranger from is to make many keys meet.  The wide
- * one is SipHash-2-4 with 128 bits.
+ * The algorithm: NH, from John Black, Shai Halevi, Hugo Krawczyk, Ted Krovetz,
+ * Phillip Rogaway, "UMAC: Fast and Secure Message Authentication", 1999, with
+ * words of 64 bits.  The sum of products that it makes is the same for two
+ * different texts under one seed in 2^63 at most, whoever chose the texts, as
+ * long as the seed is not known.  The wide hash is two such sums under seeds
+ * of which one is the other moved by a pair, as is shown there to square that.
+ *
+ * The last word has the length in its upper byte, so that texts which differ
+ * in zeroes at their end differ.
  */
 
 
@@ -17,155 +22,151 @@
 #include "ngx_http_vibelock_hash.h"
 
 
-#define ngx_http_vibelock_rotate(x, n)  (((x) << (n)) | ((x) >> (64 - (n))))
+/* where the seeds of the second sum and of the last product are */
+#define NGX_HTTP_VIBELOCK_HASH_MOVED  2
+#define NGX_HTTP_VIBELOCK_HASH_LAST   (NGX_HTTP_VIBELOCK_HASH_WORDS - 2)
 
-#define ngx_http_vibelock_round(v)                                            \
-    v##0 += v##1;  v##1 = ngx_http_vibelock_rotate(v##1, 13);                 \
-    v##1 ^= v##0;  v##0 = ngx_http_vibelock_rotate(v##0, 32);                 \
-    v##2 += v##3;  v##3 = ngx_http_vibelock_rotate(v##3, 16);                 \
-    v##3 ^= v##2;                                                             \
-    v##0 += v##3;  v##3 = ngx_http_vibelock_rotate(v##3, 21);                 \
-    v##3 ^= v##0;                                                             \
-    v##2 += v##1;  v##1 = ngx_http_vibelock_rotate(v##1, 17);                 \
-    v##1 ^= v##2;  v##2 = ngx_http_vibelock_rotate(v##2, 32)
-
-#define ngx_http_vibelock_start(v, seed)                                      \
-    v##0 = seed[0] ^ 0x736f6d6570736575ULL;                                   \
-    v##1 = seed[1] ^ 0x646f72616e646f6dULL;                                   \
-    v##2 = seed[0] ^ 0x6c7967656e657261ULL;                                   \
-    v##3 = seed[1] ^ 0x7465646279746573ULL
-
-#define ngx_http_vibelock_fold(v)  (v##0 ^ v##1 ^ v##2 ^ v##3)
+#define ngx_http_vibelock_product(seed, a, b)                                 \
+    ((ngx_http_vibelock_sum_t) ((a) + (seed)[0]) * ((b) + (seed)[1]))
 
 
-static ngx_inline uint64_t ngx_http_vibelock_hash_rest(u_char *data,
-    size_t len);
+__extension__ typedef unsigned __int128  ngx_http_vibelock_sum_t;
+
+
+static ngx_inline void ngx_http_vibelock_hash_end(u_char *data, size_t len,
+    uint64_t pair[2]);
 
 
 void
-ngx_http_vibelock_hash_seed(uint64_t seed[2])
+ngx_http_vibelock_hash_random(void *data, size_t size)
 {
-    if (RAND_bytes((u_char *) seed, 2 * sizeof(uint64_t)) == 1) {
+    size_t   i;
+    u_char  *p;
+
+    if (RAND_bytes(data, (int) size) == 1) {
         return;
     }
 
     /* better a weak seed than no start */
 
-    seed[0] = ((uint64_t) ngx_random() << 32) ^ (uint64_t) ngx_random();
-    seed[1] = ((uint64_t) ngx_random() << 32) ^ (uint64_t) ngx_pid;
+    p = data;
+
+    for (i = 0; i < size; i++) {
+        p[i] = (u_char) (ngx_random() ^ ngx_pid);
+    }
 }
 
 
 uint64_t
-ngx_http_vibelock_hash(uint64_t seed[2], u_char *data, size_t len)
+ngx_http_vibelock_hash(ngx_http_vibelock_seed_t *seed, u_char *data,
+    size_t len)
 {
-    u_char    *p, *last;
-    uint64_t   m, v0, v1, v2, v3;
+    u_char                   *p, *last;
+    uint64_t                  pair[2], *word;
+    ngx_http_vibelock_sum_t   sum;
 
-    ngx_http_vibelock_start(v, seed);
+    sum = 0;
+    word = seed->words;
+    last = data + (len & ~(size_t) 15);
 
-    last = data + (len & ~(size_t) 7);
+    for (p = data; p < last; p += 16) {
+        ngx_memcpy(pair, p, 16);
 
-    for (p = data; p < last; p += 8) {
-
-        /* the byte order does not matter: a hash never leaves its machine */
-
-        ngx_memcpy(&m, p, 8);
-
-        v3 ^= m;
-        ngx_http_vibelock_round(v);
-        v0 ^= m;
+        sum += ngx_http_vibelock_product(word, pair[0], pair[1]);
+        word += 2;
     }
 
-    m = ngx_http_vibelock_hash_rest(data, len);
+    ngx_http_vibelock_hash_end(data, len, pair);
 
-    v3 ^= m;
-    ngx_http_vibelock_round(v);
-    v0 ^= m;
+    sum += ngx_http_vibelock_product(word, pair[0], pair[1]);
 
-    v2 ^= 0xff;
-    ngx_http_vibelock_round(v);
-    ngx_http_vibelock_round(v);
-    ngx_http_vibelock_round(v);
+    /* the bits of a sum are not all alike: one more product mixes them */
 
-    return ngx_http_vibelock_fold(v);
+    word = &seed->words[NGX_HTTP_VIBELOCK_HASH_LAST];
+
+    sum = ngx_http_vibelock_product(word, (uint64_t) sum,
+                                    (uint64_t) (sum >> 64));
+
+    return (uint64_t) sum ^ (uint64_t) (sum >> 64);
 }
 
 
 void
-ngx_http_vibelock_hash_wide(uint64_t seed[2], u_char *data, size_t len,
-    uint64_t hash[2])
+ngx_http_vibelock_hash_wide(ngx_http_vibelock_seed_t *seed, u_char *data,
+    size_t len, ngx_http_vibelock_wide_t *hash)
 {
-    u_char      *p, *last;
-    uint64_t     m, v0, v1, v2, v3;
-    ngx_uint_t   i;
+    u_char                   *p, *last;
+    uint64_t                  pair[2], *word, *moved;
+    ngx_http_vibelock_sum_t   sum, other;
 
-    ngx_http_vibelock_start(v, seed);
+    sum = 0;
+    other = 0;
+    word = seed->words;
+    last = data + (len & ~(size_t) 15);
 
-    v1 ^= 0xee;
+    for (p = data; p < last; p += 16) {
+        ngx_memcpy(pair, p, 16);
 
-    last = data + (len & ~(size_t) 7);
+        moved = word + NGX_HTTP_VIBELOCK_HASH_MOVED;
 
-    for (p = data; p < last; p += 8) {
-        ngx_memcpy(&m, p, 8);
-
-        v3 ^= m;
-        ngx_http_vibelock_round(v);
-        ngx_http_vibelock_round(v);
-        v0 ^= m;
+        sum += ngx_http_vibelock_product(word, pair[0], pair[1]);
+        other += ngx_http_vibelock_product(moved, pair[0], pair[1]);
+        word = moved;
     }
 
-    m = ngx_http_vibelock_hash_rest(data, len);
+    ngx_http_vibelock_hash_end(data, len, pair);
 
-    v3 ^= m;
-    ngx_http_vibelock_round(v);
-    ngx_http_vibelock_round(v);
-    v0 ^= m;
+    moved = word + NGX_HTTP_VIBELOCK_HASH_MOVED;
 
-    v2 ^= 0xee;
+    sum += ngx_http_vibelock_product(word, pair[0], pair[1]);
+    other += ngx_http_vibelock_product(moved, pair[0], pair[1]);
 
-    for (i = 0; i < 4; i++) {
-        ngx_http_vibelock_round(v);
-    }
-
-    hash[0] = ngx_http_vibelock_fold(v);
-
-    v1 ^= 0xdd;
-
-    for (i = 0; i < 4; i++) {
-        ngx_http_vibelock_round(v);
-    }
-
-    hash[1] = ngx_http_vibelock_fold(v);
+    hash->words[0] = (uint64_t) sum;
+    hash->words[1] = (uint64_t) (sum >> 64);
+    hash->words[2] = (uint64_t) other;
+    hash->words[3] = (uint64_t) (other >> 64);
 }
 
 
-/* the last bytes, which are no whole word, and the length */
+/*
+ * The last pair: the bytes that are no whole pair of words, and the length.
+ */
 
-static ngx_inline uint64_t
-ngx_http_vibelock_hash_rest(u_char *data, size_t len)
+static ngx_inline void
+ngx_http_vibelock_hash_end(u_char *data, size_t len, uint64_t pair[2])
 {
     size_t    i, n;
-    uint64_t  m;
+    u_char   *p;
+    uint64_t  rest;
 
     n = len & 7;
-
-#if (NGX_HAVE_LITTLE_ENDIAN)
+    rest = 0;
 
     if (len >= 8 && n) {
-        ngx_memcpy(&m, data + len - 8, 8);
+        ngx_memcpy(&rest, data + len - 8, 8);
 
-        return (uint64_t) len << 56 | m >> (64 - 8 * n);
-    }
-
+#if (NGX_HAVE_LITTLE_ENDIAN)
+        rest >>= 64 - 8 * n;
+#else
+        rest &= ((uint64_t) 1 << 8 * n) - 1;
 #endif
 
-    m = (uint64_t) len << 56;
-    data += len - n;
+    } else {
+        p = data + (len - n);
 
-    for (i = 0; i < n; i++) {
-        m |= (uint64_t) data[i] << (8 * i);
+        for (i = 0; i < n; i++) {
+            rest |= (uint64_t) p[i] << (8 * i);
+        }
     }
 
-    return m;
+    rest |= (uint64_t) len << 56;
+
+    if (len & 8) {
+        ngx_memcpy(&pair[0], data + (len & ~(size_t) 15), 8);
+        pair[1] = rest;
+
+    } else {
+        pair[0] = rest;
+        pair[1] = 0;
+    }
 }

@@ -29,7 +29,7 @@ ngx_http_vibelock_lookup_size(ngx_uint_t n, size_t size)
 
 u_char *
 ngx_http_vibelock_lookup_init(ngx_http_vibelock_lookup_t *lookup,
-    uint64_t *seed, u_char *start, ngx_uint_t n, size_t size)
+    ngx_http_vibelock_seed_t *seed, u_char *start, ngx_uint_t n, size_t size)
 {
     u_char  *p;
 
@@ -80,6 +80,10 @@ ngx_http_vibelock_lookup_find(ngx_http_vibelock_lookup_t *lookup,
     uint32_t                          i, hash;
     ngx_str_t                        *entry;
     ngx_http_vibelock_lookup_slot_t  *slot;
+
+    if (name->len > NGX_HTTP_VIBELOCK_HASH_MAX) {
+        return NULL;
+    }
 
     hash = ngx_http_vibelock_lookup_hash(lookup, name);
 

@@ -15,6 +15,8 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include "ngx_http_vibelock_hash.h"
+
 
 typedef struct {
     uint32_t                          hash;
@@ -25,7 +27,7 @@ typedef struct {
 /* an entry is any structure that begins with its name, a ngx_str_t */
 
 typedef struct {
-    uint64_t                         *seed;
+    ngx_http_vibelock_seed_t         *seed;
     u_char                           *entries;
     size_t                            size;    /* of an entry */
     ngx_uint_t                        n;
@@ -46,11 +48,11 @@ size_t ngx_http_vibelock_lookup_size(ngx_uint_t n, size_t size);
  */
 
 u_char *ngx_http_vibelock_lookup_init(ngx_http_vibelock_lookup_t *lookup,
-    uint64_t *seed, u_char *start, ngx_uint_t n, size_t size);
+    ngx_http_vibelock_seed_t *seed, u_char *start, ngx_uint_t n, size_t size);
 
 /*
- * Adds an entry whose name is not there yet, all zeroes but for that.  The
- * caller counts: there is room for n.
+ * Adds an entry whose name is not there yet, 255 bytes at most, all zeroes but
+ * for that.  The caller counts: there is room for n.
  */
 
 void *ngx_http_vibelock_lookup_add(ngx_http_vibelock_lookup_t *lookup,

@@ -57,7 +57,7 @@ struct ngx_http_vibelock_queue_s {
     /* set while what follows from the cells is changed */
     ngx_uint_t                      changing;
 
-    uint64_t                        seed[2];
+    ngx_http_vibelock_seed_t        seed;
     uint32_t                        serial;    /* the last one given */
     uint32_t                        n;         /* releases */
     uint32_t                        queued;    /* those with more to send */
@@ -159,7 +159,7 @@ ngx_http_vibelock_queue_init(ngx_http_vibelock_queue_t *queue, size_t size)
                      - NGX_HTTP_VIBELOCK_CELL_SIZE)
                     / (NGX_HTTP_VIBELOCK_CELL_SIZE + sizeof(uint32_t)));
 
-    ngx_http_vibelock_hash_seed(queue->seed);
+    ngx_http_vibelock_hash_random(&queue->seed, sizeof(queue->seed));
 
     p = (u_char *) queue + sizeof(ngx_http_vibelock_queue_t);
 
@@ -181,7 +181,8 @@ ngx_http_vibelock_queue_put(ngx_http_vibelock_queue_t *queue,
     uint32_t   n, hash;
     ngx_int_t  rc;
 
-    hash = (uint32_t) ngx_http_vibelock_hash(queue->seed, key->data, key->len);
+    hash = (uint32_t) ngx_http_vibelock_hash(&queue->seed, key->data,
+                                             key->len);
 
     ngx_http_vibelock_queue_lock(queue, pool);
 

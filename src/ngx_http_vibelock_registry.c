@@ -88,7 +88,7 @@ ngx_http_vibelock_registry_create(ngx_conf_t *cf, ngx_str_t *file,
 
     reading = &reg->reading;
     reading->name = reg->name;
-    ngx_http_vibelock_hash_seed(reading->seed);
+    ngx_http_vibelock_hash_random(&reading->seed, sizeof(reading->seed));
 
     ngx_http_vibelock_registry_file_read(reading);
 

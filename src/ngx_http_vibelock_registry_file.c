@@ -442,12 +442,11 @@ ngx_http_vibelock_registry_alloc(ngx_http_vibelock_registry_reading_t *reading,
     }
 
     file->size = size;
-    file->seed[0] = reading->seed[0];
-    file->seed[1] = reading->seed[1];
+    file->seed = reading->seed;
     file->arrays = (u_char *) (file + 1);
     file->texts = file->arrays + arrays;
 
-    file->arrays = ngx_http_vibelock_lookup_init(&file->accounts, file->seed,
+    file->arrays = ngx_http_vibelock_lookup_init(&file->accounts, &file->seed,
                                     file->arrays, json_array_size(accounts),
                                     sizeof(ngx_http_vibelock_account_t));
 
@@ -455,7 +454,7 @@ ngx_http_vibelock_registry_alloc(ngx_http_vibelock_registry_reading_t *reading,
                                     file->arrays, keys,
                                     sizeof(ngx_http_vibelock_registry_key_t));
 
-    file->arrays = ngx_http_vibelock_lookup_init(&file->servers, file->seed,
+    file->arrays = ngx_http_vibelock_lookup_init(&file->servers, &file->seed,
                                     file->arrays, json_array_size(servers),
                                     sizeof(ngx_http_vibelock_server_t));
 

@@ -40,7 +40,7 @@ typedef struct {
 
 typedef struct {
     size_t                              size;      /* with all below */
-    uint64_t                            seed[2];
+    ngx_http_vibelock_seed_t            seed;
     ngx_http_vibelock_lookup_t          accounts;
     ngx_http_vibelock_lookup_t          keys;
     ngx_http_vibelock_lookup_t          servers;
@@ -64,7 +64,7 @@ typedef struct {
 
 typedef struct {
     ngx_str_t                           name;
-    uint64_t                            seed[2];
+    ngx_http_vibelock_seed_t            seed;
     ngx_uint_t                          threaded;  /* stop if nginx exits */
 
     /* the result */

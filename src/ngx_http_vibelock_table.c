@@ -20,6 +20,11 @@
 #endif
 
 
+#if (NGX_HTTP_VIBELOCK_KEY_MAX > NGX_HTTP_VIBELOCK_HASH_MAX)
+#error "there is no hash of so long a key"
+#endif
+
+
 /* cells that one call may touch with the mutex held, beside its own */
 #define NGX_HTTP_VIBELOCK_TABLE_STEP     128
 
@@ -101,7 +106,7 @@ struct ngx_http_vibelock_table_s {
     ngx_uint_t                      changing;
 
     uint64_t                        token;     /* the last one given */
-    uint64_t                        seed[2];
+    ngx_http_vibelock_seed_t        seed;
 
     uint32_t                       *index;
     uint32_t                        slots;     /* of the index */
@@ -139,6 +144,8 @@ static void ngx_http_vibelock_table_rebuild(ngx_http_vibelock_table_t *table);
 static uint32_t ngx_http_vibelock_table_hash(ngx_http_vibelock_table_t *table,
     ngx_str_t *key);
 static uint32_t *ngx_http_vibelock_table_slot(
+    ngx_http_vibelock_table_t *table, uint32_t hash);
+static ngx_uint_t ngx_http_vibelock_table_vacant(
     ngx_http_vibelock_table_t *table, uint32_t hash);
 static uint32_t ngx_http_vibelock_table_lookup(
     ngx_http_vibelock_table_t *table, uint32_t hash, ngx_str_t *key);
@@ -241,7 +248,7 @@ ngx_http_vibelock_table_create(ngx_slab_pool_t *shpool, size_t reserve)
     table->names = NGX_HTTP_VIBELOCK_NONE;
     table->search = NGX_HTTP_VIBELOCK_NONE;
 
-    ngx_http_vibelock_hash_seed(table->seed);
+    ngx_http_vibelock_hash_random(&table->seed, sizeof(table->seed));
 
     p += ngx_align(reserve, NGX_ALIGNMENT);
 
@@ -418,7 +425,8 @@ ngx_http_vibelock_table_acquire(ngx_http_vibelock_table_t *table,
     n = ngx_http_vibelock_table_take(table, claim, hash);
 
     if (n != NGX_HTTP_VIBELOCK_NONE) {
-        ngx_http_vibelock_table_copy(table, n, lock);
+        lock->handle.cell = n;
+        lock->handle.token = table->token;
         rc = NGX_OK;
 
     } else {
@@ -477,7 +485,15 @@ ngx_http_vibelock_table_find(ngx_http_vibelock_table_t *table, ngx_str_t *key,
 {
     uint32_t  n, hash;
 
+    if (key->len > NGX_HTTP_VIBELOCK_KEY_MAX) {
+        return NGX_DECLINED;
+    }
+
     hash = ngx_http_vibelock_table_hash(table, key);
+
+    if (ngx_http_vibelock_table_vacant(table, hash)) {
+        return NGX_DECLINED;
+    }
 
     ngx_http_vibelock_table_lock(table);
 
@@ -501,10 +517,14 @@ ngx_http_vibelock_table_break(ngx_http_vibelock_table_t *table,
     uint32_t   n, hash;
     ngx_int_t  rc;
 
-    hash = ngx_http_vibelock_table_hash(table, key);
-
     lock->handle.token = 0;
     rc = NGX_DECLINED;
+
+    if (key->len > NGX_HTTP_VIBELOCK_KEY_MAX) {
+        return rc;
+    }
+
+    hash = ngx_http_vibelock_table_hash(table, key);
 
     ngx_http_vibelock_table_lock(table);
 
@@ -744,7 +764,8 @@ ngx_http_vibelock_table_rebuild(ngx_http_vibelock_table_t *table)
 static uint32_t
 ngx_http_vibelock_table_hash(ngx_http_vibelock_table_t *table, ngx_str_t *key)
 {
-    return (uint32_t) ngx_http_vibelock_hash(table->seed, key->data, key->len);
+    return (uint32_t) ngx_http_vibelock_hash(&table->seed, key->data,
+                                             key->len);
 }
 
 
@@ -752,6 +773,33 @@ static uint32_t *
 ngx_http_vibelock_table_slot(ngx_http_vibelock_table_t *table, uint32_t hash)
 {
     return &table->index[((uint64_t) hash * table->slots) >> 32];
+}
+
+
+/*
+ * 1 when no lock is in that slot of the index, which one look at it tells,
+ * without the mutex: unless the index was being made anew meanwhile, when a
+ * slot may be empty that is not.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_table_vacant(ngx_http_vibelock_table_t *table,
+    uint32_t hash)
+{
+    uint32_t    n;
+    ngx_uint_t  rebuilds;
+
+    rebuilds = table->rebuilds;
+
+    ngx_memory_barrier();
+
+    n = *ngx_http_vibelock_table_slot(table, hash);
+
+    ngx_memory_barrier();
+
+    return n == NGX_HTTP_VIBELOCK_NONE
+           && !table->changing
+           && table->rebuilds == rebuilds;
 }
 
 

@@ -109,7 +109,7 @@ void ngx_http_vibelock_table_leave(ngx_http_vibelock_table_t *table);
 void ngx_http_vibelock_table_reap(ngx_http_vibelock_table_t *table);
 
 /*
- * NGX_OK         the lock is the caller's; lock->handle ends it
+ * NGX_OK         the lock is the caller's: lock->handle, which ends it
  * NGX_BUSY       somebody holds it: *lock
  * NGX_DECLINED   the zone is full
  */
@@ -129,7 +129,8 @@ ngx_int_t ngx_http_vibelock_table_keep(ngx_http_vibelock_table_t *table,
     ngx_http_vibelock_handle_t *handle);
 
 /*
- * NGX_OK and *lock, or NGX_DECLINED: nobody holds it.
+ * NGX_OK and *lock, or NGX_DECLINED: nobody holds it.  To find and to break, a
+ * key may be longer than any that can be held.
  */
 
 ngx_int_t ngx_http_vibelock_table_find(ngx_http_vibelock_table_t *table,

@@ -11,6 +11,7 @@ use JSON::PP ();
 use Test::More;
 use Time::HiRes ();
 
+use Vibelock::Socket;
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream::Auto;
 
@@ -26,6 +27,11 @@ $t->server(<<'EOC');
     location ~ ^/(?<server_id>[^/]+)/exec$ {
         vibelock exec zone=ops;
         vibelock_keep $upstream_http_x_operation_running;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location ~ ^/(?<server_id>[^/]+)/timed$ {
+        vibelock exec zone=ops;
+        vibelock_ttl json=timeout;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
     location ~ ^/(?<server_id>[^/]+)/lock$ {
@@ -126,6 +132,38 @@ subtest 'a key that is rotated' => sub {
     my $r = $t->delete('/one/lock', headers => { 'X-Api-Key' => 'next key' });
     is($r->json->{data}{released}, JSON::PP::true,
        'the new one releases what the old one locked');
+};
+
+subtest 'a right that ends while the body of its request comes' => sub {
+    my $late = sub {
+        my ($change) = @_;
+
+        my $s = Vibelock::Socket->connect(port => $t->port);
+
+        $s->write("POST /one/timed HTTP/1.1\r\n"
+                . "Host: localhost\r\n"
+                . "X-Api-Key: first key\r\n"
+                . "Expect: 100-continue\r\n"
+                . "Content-Length: 2\r\n\r\n");
+
+        $s->await(qr{^HTTP/1.1 100}) && taken_up($change)
+            or return 'not even that far';
+
+        $s->write('{}');
+        $s->read_until("\r\n\r\n");
+
+        return $s->read_until("\r\n") =~ m{^HTTP/1.1 (\d+)} && $1;
+    };
+
+    ok(taken_up(text('first key', 'one')), 'a key and its server');
+    is($late->(text('first key', 'one', 'two')), 200, 'still there');
+    is($late->(text('first key')), 404, 'the server is gone');
+
+    ok(taken_up(text('first key', 'one')), 'there again');
+    is($late->(text('other key', 'one')), 401, 'the key is gone');
+    is(status('one', 'other key'), 200, 'no lock is left');
+
+    ok(taken_up(text('next key', 'one')), 'as it was');
 };
 
 subtest 'a bad file' => sub {

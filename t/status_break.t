@@ -107,6 +107,12 @@ ok($t->access_like(qr{DELETE /status/locks/ops/a 200 result=ABSENT}),
 my $counters = $t->get('/status')->json->{data}{zones}[0]{counters};
 is($counters->{broken}, 1, 'counted once');
 
+# A key that no lock can have
+
+$r = breaks('/status/locks/ops/' . 'a' x 4000);
+is($r->status, 200, 'none can be there');
+ok(!$r->json->{data}{released}, 'and none was released');
+
 # A token: that lock, and none younger
 
 $t->get('/kept?id=b');

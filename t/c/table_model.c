@@ -670,7 +670,7 @@ model_acquire(model_t *m, ngx_uint_t n, ngx_msec_t ttl, ngx_uint_t overrun)
 
     ngx_memset(&lock, 0xee, sizeof(ngx_http_vibelock_lock_t));
 
-    rc = ngx_http_vibelock_table_acquire(m->zone->table, &claim, &lock);
+    rc = claimed(m->zone, &claim, &lock);
 
     if (alive == -1) {
         alive = (rc == NGX_BUSY);

@@ -158,8 +158,29 @@ acquire(zone_t *zone, ngx_str_t key, ngx_msec_t ttl, ngx_uint_t overrun,
     claim.ttl = ttl;
     claim.overrun = overrun;
 
-    return ngx_http_vibelock_table_acquire(zone->table, &claim,
-                                           lock ? lock : &other);
+    return claimed(zone, &claim, lock ? lock : &other);
+}
+
+
+ngx_int_t
+claimed(zone_t *zone, ngx_http_vibelock_claim_t *claim,
+    ngx_http_vibelock_lock_t *lock)
+{
+    ngx_int_t                   rc;
+    ngx_http_vibelock_handle_t  handle;
+
+    rc = ngx_http_vibelock_table_acquire(zone->table, claim, lock);
+
+    if (rc == NGX_OK) {
+        handle = lock->handle;
+
+        check(ngx_http_vibelock_table_find(zone->table, &claim->key, lock)
+              == NGX_OK);
+        check(lock->handle.token == handle.token);
+        check(lock->handle.cell == handle.cell);
+    }
+
+    return rc;
 }
 
 

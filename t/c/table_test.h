@@ -64,11 +64,14 @@ zone_t *zone_worker(ngx_uint_t pages);
 ngx_str_t text(const char *s);
 
 /*
- * Takes a lock without an owner, for the first operation there is.
+ * Takes a lock without an owner, for the first operation there is; or by a
+ * claim.  *lock is all there is to know of one that was taken.
  */
 
 ngx_int_t acquire(zone_t *zone, ngx_str_t key, ngx_msec_t ttl,
     ngx_uint_t overrun, ngx_http_vibelock_lock_t *lock);
+ngx_int_t claimed(zone_t *zone, ngx_http_vibelock_claim_t *claim,
+    ngx_http_vibelock_lock_t *lock);
 
 /*
  * Breaks a lock: 1 when there was one.
