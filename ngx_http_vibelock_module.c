@@ -267,18 +267,27 @@ ngx_http_vibelock_precontent_handler(ngx_http_request_t *r)
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_vibelock_module);
 
-    rc = ngx_http_vibelock_unstick(r, &conf->unstick);
-
-    if (rc != NGX_DECLINED) {
-        return rc;
-    }
-
     guard = &conf->guard;
 
     /* what guards the server around it does not guard the way out */
 
     if (conf->endpoint.zone || conf->unstick.zone) {
         guard = &ngx_http_vibelock_unguarded;
+    }
+
+    /* most requests of most gateways: nothing to do here, nor done before */
+
+    if (guard->zone == NULL
+        && conf->unstick.zone == NULL
+        && ngx_http_vibelock_record_find(r) == NULL)
+    {
+        return NGX_DECLINED;
+    }
+
+    rc = ngx_http_vibelock_unstick(r, &conf->unstick);
+
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
     return ngx_http_vibelock_guard(r, guard);

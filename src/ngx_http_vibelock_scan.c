@@ -135,7 +135,7 @@ ngx_http_vibelock_scan(ngx_str_t *text, ngx_str_t *name, ngx_uint_t *value)
 static ngx_int_t
 ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan)
 {
-    u_char      ch, *start;
+    u_char      ch, *p;
     ngx_str_t  *name;
     ngx_uint_t  i;
 
@@ -143,14 +143,13 @@ ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan)
         return NGX_AGAIN;
     }
 
-    start = scan->pos;
+    for (p = scan->pos; /* void */ ; p++) {
 
-    for ( ;; ) {
-        if (scan->pos == scan->last) {
+        if (p == scan->last) {
             return NGX_AGAIN;
         }
 
-        ch = *scan->pos++;
+        ch = *p;
 
         if (ch == '"') {
             break;
@@ -165,8 +164,10 @@ ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan)
 
     name = &scan->names[scan->members];
 
-    name->data = start;
-    name->len = scan->pos - 1 - start;
+    name->data = scan->pos;
+    name->len = p - scan->pos;
+
+    scan->pos = p + 1;
 
     for (i = 0; i < scan->members; i++) {
         if (scan->names[i].len == name->len
@@ -188,20 +189,22 @@ static ngx_int_t
 ngx_http_vibelock_scan_string(ngx_http_vibelock_scan_t *scan)
 {
     u_char    ch, *p, *last;
-    uint64_t  eight;
+    uint64_t  eight[2];
 
     last = scan->last;
 
     for (p = scan->pos; p < last; p++) {
 
-        while (last - p >= 8) {
-            ngx_memcpy(&eight, p, 8);
+        while (last - p >= 16) {
+            ngx_memcpy(eight, p, 16);
 
-            if (ngx_http_vibelock_scan_special(eight)) {
+            if (ngx_http_vibelock_scan_special(eight[0])
+                | ngx_http_vibelock_scan_special(eight[1]))
+            {
                 break;
             }
 
-            p += 8;
+            p += 16;
         }
 
         if (p == last) {
