@@ -32,6 +32,7 @@ use Bench::Bus;
 use Bench::Load;
 use Bench::Machine qw(describe program redis_server);
 use Bench::Million;
+use Bench::Profile;
 use Bench::Report;
 use Bench::Requests;
 use Bench::Row;
@@ -112,7 +113,7 @@ my @machine = ('taken on ' . strftime('%Y-%m-%d', gmtime) . ', in '
 my $load = Bench::Load->new($dir);
 
 my @timed = (requests(), bus(), held(), swept());
-my @counted = counted();
+my ($profile, @counted) = counted();
 
 finish();
 exit 0;
@@ -252,12 +253,16 @@ sub counted {
 
     my $setup = setup('count', count => 1, keep => $keep);
 
-    my $samples = Bench::Requests::by_count($setup, $load,
-                                            %{ $how->{count} });
+    my ($samples, $added) = Bench::Requests::by_count($setup, $load,
+                                                      %{ $how->{count} });
 
     $setup->stop;
 
-    return Bench::Requests::rows($samples, 'instructions');
+    my $profile = Bench::Profile::table($added,
+        [delete => 'DELETE'], [proxied_guarded => 'proxied'],
+        [exec => 'exec'], [busy => '409']);
+
+    return ($profile, Bench::Requests::rows($samples, 'instructions'));
 }
 
 sub finish {
@@ -265,15 +270,16 @@ sub finish {
         machine => join('', map { "- $_\n" } @machine),
         time    => Bench::Report::table(@timed),
         count   => Bench::Report::table(@counted),
+        profile => $profile,
     );
 
     print "\n$text{machine}\n";
     print "$text{time}\n" if @timed;
-    print "$text{count}\n" if @counted;
+    print "$text{count}\n$text{profile}\n" if @counted;
 
     return if $quick || $smoke || @parts;
 
-    for my $name ('machine', 'time', $count ? 'count' : ()) {
+    for my $name ('machine', 'time', $count ? qw(count profile) : ()) {
         Bench::Report::insert("$root/docs/performance.md", $name,
                               "\n$text{$name}\n");
     }

@@ -16,6 +16,7 @@ package Bench::Nginx;
 #   $nginx->cpu_ns           processor time of all workers, up to now
 #   $nginx->memory_kb        memory of their own, the zones not included
 #   $nginx->instructions     since the last call, or the start
+#   $nginx->counts           the same by part, see Bench::Profile
 #   $nginx->stop;
 #
 # A server has one location that is measured: a regular expression that comes
@@ -28,6 +29,7 @@ use Carp qw(croak);
 use IO::Socket::INET;
 
 use Bench::Machine qw(worker_cpu pinned);
+use Bench::Profile;
 use Vibelock::Port qw(free_port);
 use Vibelock::Process qw(spawn alive wait_exit end_group);
 use Vibelock::Util qw(wait_for read_file write_file);
@@ -169,26 +171,51 @@ sub memory_kb {
 sub instructions {
     my ($self) = @_;
 
-    my $n = ++$self->{dumps};
     my $sum = 0;
 
-    my @pids = $self->pids;
-
-    kill 'USR1', @pids;
-
-    for my $pid (@pids) {
-        my $file = "$self->{dir}/callgrind.$pid.$n";
-        my $total;
-
-        wait_for {
-            -e $file && ((($total) = read_file($file) =~ /^totals: (\d+)/m));
-        } or croak "there is no $file";
+    for my $file ($self->dumped) {
+        my ($total) = read_file($file) =~ /^totals: (\d+)/m;
 
         $sum += $total;
         unlink $file unless $self->{keep};
     }
 
     return $sum;
+}
+
+sub counts {
+    my ($self) = @_;
+
+    my %sum;
+
+    for my $file ($self->dumped) {
+        my $counts = Bench::Profile::read_counts($file);
+
+        $sum{$_} += $counts->{$_} for keys %$counts;
+        unlink $file unless $self->{keep};
+    }
+
+    return \%sum;
+}
+
+# The files that the workers write now, each of them whole.
+
+sub dumped {
+    my ($self) = @_;
+
+    my $n = ++$self->{dumps};
+    my @pids = $self->pids;
+
+    kill 'USR1', @pids;
+
+    return map {
+        my $file = "$self->{dir}/callgrind.$_.$n";
+
+        wait_for { -e $file && read_file($file) =~ /^totals: /m }
+            or croak "there is no $file";
+
+        $file;
+    } @pids;
 }
 
 sub stop {

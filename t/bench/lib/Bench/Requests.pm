@@ -6,16 +6,18 @@ package Bench::Requests;
 #
 #   my $samples = Bench::Requests::by_time($setup, $load,
 #                                          rounds => 9, seconds => 0.25);
-#   my $samples = Bench::Requests::by_count($setup, $load,
+#   my ($samples, $added) = Bench::Requests::by_count($setup, $load,
 #                                           rounds => 5, requests => 300);
 #   $samples->{delete}      [ns of processor time, or instructions, of one
 #                            request, by round]
+#   $added->{delete}        { part => instructions more than the alternative }
 #   my @rows = Bench::Requests::rows($samples, 'ns' | 'instructions');
 #   Bench::Requests::send_to($load, $setup->subject('delete'), requests => 10000);
 
 use strict;
 use warnings;
 
+use Bench::Profile;
 use Bench::Row;
 
 # Against what a bar is measured.  "over" are two subjects; "added" are two
@@ -123,7 +125,7 @@ sub time_of {
 sub by_count {
     my ($setup, $load, %how) = @_;
 
-    my %samples;
+    my (%samples, %counts);
     my $few = 20;
 
     send_to($load, $setup->subject($_), requests => $few)
@@ -138,14 +140,40 @@ sub by_count {
             my ($short, $long) = map {
                 send_to($load, $s, requests => $_,
                         connections => $s->{nginx}{workers} > 1 ? 8 : 1);
-                $s->{nginx}->instructions;
+                $s->{nginx}->counts;
             } $few, $few + $how{requests};
 
-            push @{ $samples{$name} }, ($long - $short) / $how{requests};
+            my %one = map {
+                $_ => ($long->{$_} - ($short->{$_} // 0)) / $how{requests}
+            } keys %$long;
+
+            push @{ $samples{$name} }, Bench::Profile::sum(values %one);
+            $counts{$name} = \%one;
         }
     }
 
-    return \%samples;
+    return (\%samples, added(\%counts));
+}
+
+# Of the last round, for each subject that is measured over another.
+
+sub added {
+    my ($counts) = @_;
+
+    my %added;
+
+    for my $row (grep { $_->{over} } @rows) {
+        my ($name, $other) = map { $counts->{$_} } @{ $row->{over} };
+
+        next unless $name && $other;
+
+        $added{ $row->{over}[0] } = {
+            map { $_ => ($name->{$_} // 0) - ($other->{$_} // 0) }
+            keys %$name, keys %$other
+        };
+    }
+
+    return \%added;
 }
 
 # Another order in each round: whoever comes after the heaviest is not always
