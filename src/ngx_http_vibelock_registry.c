@@ -373,23 +373,21 @@ static ngx_uint_t
 ngx_http_vibelock_registry_changed(ngx_http_vibelock_registry_t *reg,
     ngx_log_t *log)
 {
-    ngx_file_info_t                        fi;
-    ngx_http_vibelock_registry_stamp_t     stamp;
     ngx_http_vibelock_registry_reading_t  *reading;
 
-    if (ngx_file_info(reg->name.data, &fi) == NGX_FILE_ERROR) {
-        reading = &reg->reading;
-        reading->rc = NGX_DECLINED;
-        reading->err = ngx_errno;
-        ngx_str_set(&reading->schema.error, ngx_file_info_n " failed");
+    reading = &reg->reading;
 
+    ngx_http_vibelock_registry_file_look(reading);
+
+    if (reading->rc != NGX_OK) {
         ngx_http_vibelock_registry_settle(reg, log);
         return 0;
     }
 
-    ngx_http_vibelock_registry_file_stamp(&stamp, &fi);
-
-    if (ngx_memcmp(&stamp, &reg->seen, sizeof(stamp)) == 0) {
+    if (ngx_memcmp(&reading->stamp, &reg->seen,
+                   sizeof(ngx_http_vibelock_registry_stamp_t))
+        == 0)
+    {
         reg->err = 0;
         return 0;
     }

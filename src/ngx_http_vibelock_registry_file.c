@@ -43,7 +43,11 @@
 
 
 static ngx_int_t ngx_http_vibelock_registry_open(
-    ngx_http_vibelock_registry_reading_t *reading);
+    ngx_http_vibelock_registry_reading_t *reading, ngx_file_info_t *fi);
+static void ngx_http_vibelock_registry_stamp(
+    ngx_http_vibelock_registry_stamp_t *stamp, ngx_file_info_t *fi);
+static ngx_int_t ngx_http_vibelock_registry_check(
+    ngx_http_vibelock_registry_reading_t *reading, ngx_file_info_t *fi);
 static ngx_int_t ngx_http_vibelock_registry_parse(
     ngx_http_vibelock_registry_reading_t *reading, json_t **root);
 static size_t ngx_http_vibelock_registry_more(void *buf, size_t size,
@@ -146,19 +150,26 @@ void
 ngx_http_vibelock_registry_file_read(
     ngx_http_vibelock_registry_reading_t *reading)
 {
-    json_t  *root;
+    json_t           *root;
+    ngx_file_info_t   fi;
+
+    root = NULL;
 
     reading->file = NULL;
     reading->err = 0;
     reading->schema.depth = 0;
 
-    reading->rc = ngx_http_vibelock_registry_open(reading);
+    reading->rc = ngx_http_vibelock_registry_open(reading, &fi);
 
     if (reading->rc != NGX_OK) {
         return;
     }
 
-    reading->rc = ngx_http_vibelock_registry_parse(reading, &root);
+    reading->rc = ngx_http_vibelock_registry_check(reading, &fi);
+
+    if (reading->rc == NGX_OK) {
+        reading->rc = ngx_http_vibelock_registry_parse(reading, &root);
+    }
 
     /* nothing was written, an error here means nothing */
 
@@ -188,6 +199,20 @@ ngx_http_vibelock_registry_file_read(
 
 
 void
+ngx_http_vibelock_registry_file_look(
+    ngx_http_vibelock_registry_reading_t *reading)
+{
+    ngx_file_info_t  fi;
+
+    reading->rc = ngx_http_vibelock_registry_open(reading, &fi);
+
+    if (reading->rc == NGX_OK) {
+        (void) ngx_close_file(reading->fd);
+    }
+}
+
+
+void
 ngx_http_vibelock_registry_file_free(ngx_http_vibelock_registry_file_t *file)
 {
     if (file) {
@@ -196,25 +221,14 @@ ngx_http_vibelock_registry_file_free(ngx_http_vibelock_registry_file_t *file)
 }
 
 
-void
-ngx_http_vibelock_registry_file_stamp(
-    ngx_http_vibelock_registry_stamp_t *stamp, ngx_file_info_t *fi)
-{
-    stamp->dev = fi->st_dev;
-    stamp->ino = fi->st_ino;
-    stamp->size = fi->st_size;
-    stamp->mtime = ngx_http_vibelock_mtime(fi).tv_sec;
-    stamp->mtime_ns = ngx_http_vibelock_mtime(fi).tv_nsec;
-    stamp->ctime = ngx_http_vibelock_ctime(fi).tv_sec;
-    stamp->ctime_ns = ngx_http_vibelock_ctime(fi).tv_nsec;
-}
-
+/*
+ * Whoever opened it may read it: what the master could, a worker may not.
+ */
 
 static ngx_int_t
-ngx_http_vibelock_registry_open(ngx_http_vibelock_registry_reading_t *reading)
+ngx_http_vibelock_registry_open(ngx_http_vibelock_registry_reading_t *reading,
+    ngx_file_info_t *fi)
 {
-    ngx_file_info_t  fi;
-
     /* a FIFO is not waited for */
 
     reading->fd = ngx_open_file(reading->name.data,
@@ -227,7 +241,7 @@ ngx_http_vibelock_registry_open(ngx_http_vibelock_registry_reading_t *reading)
         return NGX_DECLINED;
     }
 
-    if (ngx_fd_info(reading->fd, &fi) == NGX_FILE_ERROR) {
+    if (ngx_fd_info(reading->fd, fi) == NGX_FILE_ERROR) {
         reading->err = ngx_errno;
         ngx_str_set(&reading->schema.error, ngx_fd_info_n " failed");
 
@@ -235,22 +249,40 @@ ngx_http_vibelock_registry_open(ngx_http_vibelock_registry_reading_t *reading)
         return NGX_DECLINED;
     }
 
-    ngx_http_vibelock_registry_file_stamp(&reading->stamp, &fi);
+    ngx_http_vibelock_registry_stamp(&reading->stamp, fi);
 
-    reading->rest = ngx_file_size(&fi);
+    return NGX_OK;
+}
 
-    if (!ngx_is_file(&fi)) {
+
+static void
+ngx_http_vibelock_registry_stamp(ngx_http_vibelock_registry_stamp_t *stamp,
+    ngx_file_info_t *fi)
+{
+    stamp->dev = fi->st_dev;
+    stamp->ino = fi->st_ino;
+    stamp->size = fi->st_size;
+    stamp->mtime = ngx_http_vibelock_mtime(fi).tv_sec;
+    stamp->mtime_ns = ngx_http_vibelock_mtime(fi).tv_nsec;
+    stamp->ctime = ngx_http_vibelock_ctime(fi).tv_sec;
+    stamp->ctime_ns = ngx_http_vibelock_ctime(fi).tv_nsec;
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_registry_check(ngx_http_vibelock_registry_reading_t *reading,
+    ngx_file_info_t *fi)
+{
+    reading->rest = ngx_file_size(fi);
+
+    if (!ngx_is_file(fi)) {
         ngx_str_set(&reading->schema.error, "it must be a regular file");
-
-        (void) ngx_close_file(reading->fd);
         return NGX_ERROR;
     }
 
     if (reading->rest > NGX_HTTP_VIBELOCK_REGISTRY_MAX) {
         ngx_str_set(&reading->schema.error,
                     "it must not be larger than 256 MB");
-
-        (void) ngx_close_file(reading->fd);
         return NGX_ERROR;
     }
 

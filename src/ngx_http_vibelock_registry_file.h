@@ -95,11 +95,16 @@ typedef struct {
 void ngx_http_vibelock_registry_file_read(
     ngx_http_vibelock_registry_reading_t *reading);
 
+/*
+ * Looks whether it is another file than it was: NGX_OK and reading->stamp, or
+ * NGX_DECLINED as above.  What cannot be read does not look unchanged.
+ */
+
+void ngx_http_vibelock_registry_file_look(
+    ngx_http_vibelock_registry_reading_t *reading);
+
 void ngx_http_vibelock_registry_file_free(
     ngx_http_vibelock_registry_file_t *file);
-
-void ngx_http_vibelock_registry_file_stamp(
-    ngx_http_vibelock_registry_stamp_t *stamp, ngx_file_info_t *fi);
 
 
 #endif /* _NGX_HTTP_VIBELOCK_REGISTRY_FILE_H_INCLUDED_ */

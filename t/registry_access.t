@@ -1,0 +1,87 @@
+#!/usr/bin/perl
+
+# A registry that the workers may not read, though the master may: it is told
+# at once, not when a key that was taken away is still good.
+
+use strict;
+use warnings;
+
+use Digest::SHA qw(sha256_hex);
+use JSON::PP ();
+use Test::More;
+
+use Vibelock::Test qw(wait_for);
+
+plan skip_all => 'workers have another user only where root starts them'
+    if $> != 0;
+
+my $t = Vibelock::Test->new(workers => 2, user => 'nobody nogroup');
+
+$t->http(<<'EOC');
+    vibelock_zone $server_id zone=ops:1m;
+    vibelock_registry %%DIR%%/registry.json check=50ms;
+EOC
+$t->server(<<'EOC');
+    location ~ ^/(?<server_id>[^/]+)/lock$ {
+        vibelock_release zone=ops;
+    }
+    location = /status {
+        vibelock_status json;
+    }
+EOC
+
+my $file = $t->path('registry.json');
+
+sub text {
+    my (@servers) = @_;
+
+    return JSON::PP->new->encode({
+        version => 1,
+        keys => [{ id => 'me', type => 'api', sha256 => sha256_hex('key') }],
+        servers => [map { { id => $_, key => 'me', kind => 'STANDALONE' } }
+                    @servers],
+    });
+}
+
+sub status {
+    my ($server) = @_;
+
+    return $t->get("/$server/lock", headers => { 'X-Api-Key' => 'key' })
+        ->status;
+}
+
+sub failing { return $t->get('/status')->json->{data}{registry}{failing} }
+
+# Each of the two workers says that it may not read the file.
+
+sub told {
+    return wait_for {
+        (() = $t->error_log
+            =~ /\[error\].*"\Q$file\E" stays .*open.* \(13: Permission denied/g)
+            == 2;
+    };
+}
+
+$t->write_file('registry.json', text('one'));
+chmod 0600, $file;
+$t->start;
+
+ok(told(), 'each worker says so at its start');
+is(status('one'), 200, 'what the master read is in force');
+ok(failing(), 'the status tells it');
+
+$t->log_mark;
+chmod 0644, $file;
+ok(wait_for { !grep { failing() } 1 .. 20 }, 'until they may');
+is($t->error_log =~ /stays/, '', 'without another word');
+
+$t->log_mark;
+chmod 0600, $file;
+ok(told(), 'each worker says so when it changes');
+
+$t->log_mark;
+$t->reload;
+ok(told(), 'and after a reload');
+is(status('one'), 200, 'and the one of the reload is in force');
+
+$t->done;
