@@ -528,11 +528,11 @@ ngx_http_vibelock_merge_status(ngx_conf_t *cf,
         || clcf->handler != ngx_http_vibelock_status_handler)
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"vibelock_status\" answers its location itself "
-                           "and cannot stand beside \"vibelock\", "
+                           "\"vibelock_status\" answers its location \"%V\" "
+                           "itself and cannot stand beside \"vibelock\", "
                            "\"vibelock_release\", \"vibelock_unstick\", "
                            "\"proxy_pass\" or the like; give it a location "
-                           "of its own");
+                           "of its own", &clcf->name);
         return NGX_CONF_ERROR;
     }
 
@@ -582,9 +582,10 @@ ngx_http_vibelock_merge_endpoints(ngx_conf_t *cf,
         && conf->guard.zone)
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"vibelock\" cannot stand in one location with "
-                           "\"vibelock_release\" or \"vibelock_unstick\", "
-                           "which would wait for the lock they are to break");
+                           "\"vibelock\" cannot stand in location \"%V\" "
+                           "with \"vibelock_release\" or "
+                           "\"vibelock_unstick\", which would wait for the "
+                           "lock they are to break", &clcf->name);
         return NGX_CONF_ERROR;
     }
 
@@ -618,8 +619,9 @@ ngx_http_vibelock_merge_endpoints(ngx_conf_t *cf,
     if (conf->caller.owner && conf->caller.kind == NULL) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"vibelock_unstick\" with \"vibelock_owner\" "
-                           "needs \"vibelock_server_kind\": only a server "
-                           "of kind STANDALONE can be unstuck");
+                           "needs \"vibelock_server_kind\" in location "
+                           "\"%V\": only a server of kind STANDALONE can be "
+                           "unstuck", &clcf->name);
         return NGX_CONF_ERROR;
     }
 
@@ -632,14 +634,19 @@ static char *
 ngx_http_vibelock_check_caller(ngx_conf_t *cf, char *directive,
     ngx_http_vibelock_caller_conf_t *caller)
 {
+    ngx_http_core_loc_conf_t  *clcf;
+
     if (caller->owner || caller->registry) {
         return NGX_CONF_OK;
     }
 
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"%s\" needs \"vibelock_registry\" or "
-                       "\"vibelock_owner\", or anybody could break any lock",
-                       directive);
+                       "\"%s\" in location \"%V\" needs "
+                       "\"vibelock_registry\" or \"vibelock_owner\", or "
+                       "anybody could break any lock",
+                       directive, &clcf->name);
 
     return NGX_CONF_ERROR;
 }
@@ -841,10 +848,14 @@ ngx_http_vibelock_release_directive(ngx_conf_t *cf, ngx_command_t *cmd,
 static char *
 ngx_http_vibelock_release_beside(ngx_conf_t *cf)
 {
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"vibelock_release\" answers its location itself and "
-                       "cannot stand beside \"proxy_pass\" or the like; give "
-                       "it a location of its own");
+                       "\"vibelock_release\" answers its location \"%V\" "
+                       "itself and cannot stand beside \"proxy_pass\" or the "
+                       "like; give it a location of its own", &clcf->name);
 
     return NGX_CONF_ERROR;
 }

@@ -44,6 +44,8 @@ static ngx_http_vibelock_zone_t *ngx_http_vibelock_zone_named(ngx_conf_t *cf,
     ngx_http_vibelock_zones_t *zones, ngx_str_t *name);
 static ngx_int_t ngx_http_vibelock_zone_size(ngx_conf_t *cf,
     ngx_str_t *parameter, ngx_str_t *name, ssize_t *size);
+static void ngx_http_vibelock_zones_defined(ngx_conf_t *cf,
+    ngx_http_vibelock_zones_t *zones, ngx_str_t *text);
 static ngx_int_t ngx_http_vibelock_zone_init(ngx_shm_zone_t *shm_zone,
     void *data);
 static size_t ngx_http_vibelock_zone_bus_size(ngx_http_vibelock_zone_t *zone);
@@ -350,6 +352,8 @@ ngx_http_vibelock_zone_named(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones,
     }
 
     zone->name = *name;
+    zone->file = cf->conf_file->file.name;
+    zone->line = cf->conf_file->line;
 
     if (ngx_array_init(&zone->operations, cf->pool, 4,
                        sizeof(ngx_http_vibelock_operation_t *))
@@ -408,6 +412,7 @@ char *
 ngx_http_vibelock_zones_check(ngx_conf_t *cf,
     ngx_http_vibelock_zones_t *zones)
 {
+    ngx_str_t                   defined;
     ngx_uint_t                  i;
     ngx_http_vibelock_zone_t  **zone;
 
@@ -415,16 +420,61 @@ ngx_http_vibelock_zones_check(ngx_conf_t *cf,
 
     for (i = 0; i < zones->list.nelts; i++) {
         if (zone[i]->shm_zone == NULL) {
+            ngx_http_vibelock_zones_defined(cf, zones, &defined);
+
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                           "no \"vibelock_zone\" defines the zone \"%V\" that "
-                          "is used; add \"vibelock_zone <key> "
-                          "zone=%V:<size>;\" to http",
-                          &zone[i]->name, &zone[i]->name);
+                          "is used (defined: %V); add \"vibelock_zone <key> "
+                          "zone=%V:<size>;\" to http, or correct the name in "
+                          "%V:%ui", &zone[i]->name, &defined, &zone[i]->name,
+                          &zone[i]->file, zone[i]->line);
             return NGX_CONF_ERROR;
         }
     }
 
     return NGX_CONF_OK;
+}
+
+
+/* the names of those that are defined, for people */
+
+static void
+ngx_http_vibelock_zones_defined(ngx_conf_t *cf,
+    ngx_http_vibelock_zones_t *zones, ngx_str_t *text)
+{
+    size_t                      size;
+    u_char                     *p;
+    ngx_uint_t                  i;
+    ngx_http_vibelock_zone_t  **zone;
+
+    zone = zones->list.elts;
+    size = 0;
+
+    for (i = 0; i < zones->list.nelts; i++) {
+        size += zone[i]->name.len + sizeof(", \"\"") - 1;
+    }
+
+    ngx_str_set(text, "none");
+
+    p = ngx_pnalloc(cf->pool, size);
+    if (p == NULL) {
+        return;
+    }
+
+    text->data = p;
+
+    for (i = 0; i < zones->list.nelts; i++) {
+        if (zone[i]->shm_zone) {
+            p = ngx_sprintf(p, "%s\"%V\"", (p > text->data) ? ", " : "",
+                            &zone[i]->name);
+        }
+    }
+
+    text->len = p - text->data;
+
+    if (text->len == 0) {
+        ngx_str_set(text, "none");
+    }
 }
 
 

@@ -57,6 +57,8 @@ typedef struct {
 
 typedef struct {
     ngx_str_t                     name;
+    ngx_str_t                     file;        /* where it is named first */
+    ngx_uint_t                    line;
     ngx_http_complex_value_t      key;
     ngx_int_t                     variable;    /* the key's, or NGX_ERROR */
     ngx_msec_t                    sweep;       /* between two sweeps, ms */

@@ -150,8 +150,18 @@ subtest 'vibelock' => sub {
         '"vibelock zone=ops" must name an operation and a zone, as in'
         . ' "vibelock exec zone=ops", or be "vibelock off"');
     location_refuses('vibelock exec zone=none;',
-        'no "vibelock_zone" defines the zone "none" that is used; add'
-        . ' "vibelock_zone <key> zone=none:<size>;" to http');
+        'no "vibelock_zone" defines the zone "none" that is used (defined:'
+        . ' "ops"); add "vibelock_zone <key> zone=none:<size>;" to http, or'
+        . ' correct the name');
+    refuses('with others', 'no "vibelock_zone" defines the zone "opp" that is'
+        . ' used (defined: "ops", "b"); add "vibelock_zone <key>'
+        . ' zone=opp:<size>;" to http, or correct the name',
+        "$zone vibelock_zone \$arg_id zone=b:1m;",
+        'location / { vibelock exec zone=opp; }');
+    refuses('with none', 'no "vibelock_zone" defines the zone "ops" that is'
+        . ' used (defined: none); add "vibelock_zone <key>'
+        . ' zone=ops:<size>;" to http, or correct the name',
+        '', 'location / { vibelock exec zone=ops; }');
     location_refuses('vibelock exec zone=ops; vibelock exec zone=ops;',
         '"vibelock" directive is duplicate');
     location_refuses('vibelock exec zone=ops; vibelock off;',

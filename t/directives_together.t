@@ -29,7 +29,7 @@ sub said {
 my $registry = 'vibelock_registry %%DIR%%/registry.json;';
 
 subtest 'what cannot stand together' => sub {
-    my $beside = '1: "vibelock" cannot stand in one location with'
+    my $beside = '1: "vibelock" cannot stand in location "/" with'
         . ' "vibelock_release" or "vibelock_unstick", which would wait for the'
         . ' lock they are to break';
 
@@ -51,8 +51,9 @@ subtest 'what cannot stand together' => sub {
         }
 
         is(said($registry, "location / { $other zone=none; }"),
-           '1: no "vibelock_zone" defines the zone "none" that is used; add'
-           . ' "vibelock_zone <key> zone=none:<size>;" to http',
+           '1: no "vibelock_zone" defines the zone "none" that is used'
+           . ' (defined: "ops"); add "vibelock_zone <key> zone=none:<size>;" to'
+           . ' http, or correct the name',
            "$other of an undefined zone");
         is(said($registry, "location / { $other zone=ops; $other zone=ops; }"),
            "1: \"$other\" directive is duplicate", "$other twice");
@@ -62,14 +63,14 @@ subtest 'what cannot stand together' => sub {
         is(said('', "location / {
                 $other zone=ops; vibelock_server_kind STANDALONE;
             }"),
-           "1: \"$other\" needs \"vibelock_registry\" or \"vibelock_owner\","
-           . ' or anybody could break any lock',
+           "1: \"$other\" in location \"/\" needs \"vibelock_registry\" or"
+           . ' "vibelock_owner", or anybody could break any lock',
            "$other without registry and owner");
         is(said('vibelock_server_found 1;', "location / {
                 $other zone=ops; vibelock_server_kind STANDALONE;
             }"),
-           "1: \"$other\" needs \"vibelock_registry\" or \"vibelock_owner\","
-           . ' or anybody could break any lock',
+           "1: \"$other\" in location \"/\" needs \"vibelock_registry\" or"
+           . ' "vibelock_owner", or anybody could break any lock',
            "$other with vibelock_server_found alone");
         is(said('', "vibelock_owner me; location / {
                 $other zone=ops; vibelock_server_kind STANDALONE;
@@ -79,7 +80,7 @@ subtest 'what cannot stand together' => sub {
     is(said($registry, 'location / { vibelock_release zone=ops; }'), '0: ',
        'vibelock_release with a registry');
 
-    my $content = '1: "vibelock_release" answers its location itself and'
+    my $content = '1: "vibelock_release" answers its location "/" itself and'
         . ' cannot stand beside "proxy_pass" or the like; give it a location'
         . ' of its own';
 
@@ -96,13 +97,13 @@ subtest 'what cannot stand together' => sub {
 
     is(said('vibelock_owner me;', 'location / { vibelock_unstick zone=ops; }'),
        '1: "vibelock_unstick" with "vibelock_owner" needs'
-       . ' "vibelock_server_kind": only a server of kind STANDALONE can be'
-       . ' unstuck', 'vibelock_unstick without a kind');
+       . ' "vibelock_server_kind" in location "/": only a server of kind'
+       . ' STANDALONE can be unstuck', 'vibelock_unstick without a kind');
     is(said("$registry vibelock_owner me;",
             'location / { vibelock_unstick zone=ops; }'),
        '1: "vibelock_unstick" with "vibelock_owner" needs'
-       . ' "vibelock_server_kind": only a server of kind STANDALONE can be'
-       . ' unstuck', 'an owner replaces the registry');
+       . ' "vibelock_server_kind" in location "/": only a server of kind'
+       . ' STANDALONE can be unstuck', 'an owner replaces the registry');
     is(said($registry, 'location / { vibelock_unstick zone=ops; }'), '0: ',
        'the kind of the registry');
     is(said('', 'location / { vibelock exec zone=ops; }'), '0: ',
