@@ -21,26 +21,51 @@ my %tested;
 my $mine = '/v1/infra/servers/da76a437-284c-47fa-8462-e72f896487e2';
 my @key = ('X-Api-Key' => 'example-personal-key');
 
-# An nginx with the n-th configuration of a recipe.
+# The n-th configuration of a recipe.
 
-sub recipe {
-    my ($heading, $n, %ports) = @_;
+sub configuration {
+    my ($heading, $n) = @_;
 
     $tested{"$heading $n"}++;
 
-    my @blocks = blocks('docs/recipes.md',
-                        heading => $heading, lang => 'nginx');
-    my $t = Vibelock::Test->new;
+    return (blocks('docs/recipes.md', heading => $heading,
+                   lang => 'nginx'))[$n];
+}
 
-    Vibelock::Docs::apply($t, $blocks[$n], 9000 => $up->port, %ports);
+# An nginx with it. edit changes its text first, options are the nginx's.
+
+sub recipe {
+    my ($heading, $n, %how) = @_;
+
+    my $block = configuration($heading, $n);
+    my $edit = delete $how{edit} // sub { };
+    my $t = Vibelock::Test->new(%{ delete $how{options} // {} });
+
+    $edit->() for $block->{text};
+    Vibelock::Docs::apply($t, $block, 9000 => $up->port, %how);
 
     return $t->start;
 }
 
-sub login {
-    my ($user) = @_;
+# A script of a recipe, in the test's directory.
 
-    return (Authorization => 'Basic ' . encode_base64("$user:secret", ''));
+sub script {
+    my ($t, $heading, $n) = @_;
+
+    my @blocks = blocks('docs/recipes.md', heading => $heading, lang => 'sh');
+    my $dir = $t->dir;
+
+    return $blocks[$n]{text} =~ s{/etc/nginx/|/var/log/nginx/}{$dir/}gr;
+}
+
+sub login {
+    my ($user, $password) = (@_, 'secret');
+
+    return (Authorization => 'Basic ' . encode_base64("$user:$password", ''));
+}
+
+sub token {
+    return ($up->requests)[-1]{headers}{'x-lock-token'}[0] // '';
 }
 
 # Runs one operation, and shows that another is refused meanwhile. Says how many
@@ -67,6 +92,8 @@ sub exclusive {
     is($first->response->status, 200, "$uri: the first one runs to its end");
     is($t->post($uri, body => $how{body} // '{}', headers => $how{headers})
            ->status, 200, "$uri: and then there is room for the next");
+    like(token(), qr/^\d+$/, "$uri: the upstream gets the token")
+        unless $how{no_token};
 
     return $second;
 }
@@ -84,10 +111,163 @@ subtest 'Exec, deploy and unstick' => sub {
     ok(!$t->delete("$mine/lock", headers => {@key})->json->{data}{released},
        'no lock to break');
     is($t->post("$mine/unstick", headers => {@key})->status, 200, 'unstick');
-    ok((grep { ($_->{headers}{'x-lock-token'}[0] // '') =~ /^\d+$/ }
-        $up->requests), 'the upstream gets the token');
-
     $t->finish;
+};
+
+subtest 'One at a time: what stays of the first recipe' => sub {
+    my ($first, @others) = blocks('docs/recipes.md', lang => 'nginx',
+                                  level => 'http');
+    my ($zone, $registry, $upstream) = $first->{text}
+        =~ /^(vibelock_zone .*\n)(vibelock_registry .*\n)
+            \n(upstream\ platform\ \{.*?^\}\n)/msx or die;
+
+    for my $block (@others) {
+        my $text = $block->{text};
+        my $stays = join '', $text =~ /^vibelock_zone /m ? () : $zone,
+            $text =~ /^vibelock_registry /m || $text !~ /zone=ops\b/ ? ()
+                : $registry,
+            $text !~ m{http://platform\b} || $text =~ /^upstream platform /m ? ()
+                : $upstream;
+
+        next if $text !~ /vibelock/;
+
+        my $t = Vibelock::Test->new(workers => 1);
+        Vibelock::Docs::apply($t, { %$block, text => "$stays$text" });
+
+        my ($code, $output) = $t->config_test;
+        is($code, 0, "line $block->{line}: whole with what stays")
+            or diag $output;
+        unlike($output, qr/\[warn\]/, 'without a warning');
+        $t->finish;
+    }
+
+    # Both servers, as the document says.
+    my $t = Vibelock::Test->new;
+    Vibelock::Docs::apply($t, { %$first, text => $first->{text}
+        . (grep { $_->{heading} eq 'Streaming deploys' } @others)[0]{text} });
+    like(($t->config_test)[1], qr/\[warn\] conflicting server name/,
+         'two servers are one too many');
+    $t->finish;
+};
+
+subtest 'Addresses without a guard' => sub {
+    my $t = recipe('Addresses without a guard', 0);
+    my $servers = '/v1/infra/servers';
+
+    exclusive($t, "$servers/web-1/exec", no_token => 1);
+    is($t->get("$servers/web-1/$_")->status, 200, "$_ is open")
+        for qw(files deployments exec-history);
+
+    for my $other ('web-1/exec/', 'web-1/EXEC', 'web-1/exec;x', 'web-1/exec%2F',
+                   'web-1/exec.json', 'web-1/exec%20', 'web-1;x/exec/',
+                   'web-1%2Fx/exec', 'web-1;%0a/exec/', 'web-1/Unstick/',
+                   'web-1/deploy', 'web-1//exec//')
+    {
+        is($t->post("$servers/$other")->status, 404, "$other is closed");
+    }
+
+    is($t->post("/V1/infra;x/servers/web-1/exec")->status, 404, 'and so on');
+    $t->finish;
+
+    # No recipe leaves one open: what leads to an upstream is guarded.
+    for my $block (blocks('docs/recipes.md', lang => 'nginx')) {
+        next if $block->{heading} =~ /^(?:Addresses without|A balancer that)/;
+
+        while ($block->{text} =~ /^(\ +)location\ ([^\n]*)\ \{\n
+                                  (.*?)\n\1\}\n/msgx)
+        {
+            my ($where, $text) = ($2, $3);
+            next unless $text =~ /proxy_pass/;
+
+            like($text, qr/^\s*(?:vibelock|vibelock_unstick|internal)\b/m,
+                 "$block->{heading}: $where is guarded");
+        }
+    }
+};
+
+subtest 'Several owners' => sub {
+    my $found = configuration('Several owners', 0)->{text};
+    my $front = sub { return { 'X-Verified-Account' => $_[0] } };
+
+    for my $told (0, 1) {
+        my $t = recipe('JWT', 1, edit => sub {
+            s/(vibelock +exec zone=ops;\n)/$1$found/ if $told;
+        });
+
+        $t->post("$mine/exec", headers => { %{ $front->('a') },
+                                            'X-Upstream' => 'close' });
+        my $other = $t->post("$mine/exec", headers => $front->('b'));
+
+        is($other->status, $told ? 409 : 404, 'while it is held');
+        is(defined $other->header('Retry-After'), !!$told, 'Retry-After');
+        is($t->$_("$mine/lock", headers => $front->('b'))->status, 404,
+           "$_ of another") for qw(get delete);
+        is($t->delete("$mine/lock", headers => $front->('a'))->status, 200,
+           'their own');
+        is($t->delete("$mine/lock", headers => $front->('b'))->status, 200,
+           'none is held');
+        $t->finish;
+    }
+};
+
+subtest 'Files' => sub {
+    plan skip_all => 'not root, or no www-data'
+        if $> != 0 || !getgrnam 'www-data';
+
+    my $t = recipe('Exec, deploy and unstick', 0,
+        options => { user => 'www-data' },
+        edit => sub { s/registry\.json\K;/ check=100ms;/ });
+
+    chmod 0600, $t->path('registry.json');
+    ok($t->log_like(qr/open\(\).* failed \(13: Permission denied\)/),
+       'what only root can read is told of');
+    is($t->post("$mine/exec", headers => {@key})->status, 200,
+       'what was read before stays in force');
+
+    my ($code, $output) = run(['sh', '-ec', script($t, 'Files', 0)]);
+    is($code, 0, 'chown and chmod') or diag $output;
+
+    # The same again, as the document changes it.
+    $t->write_file('editor', qq{#!/bin/sh\nsed -i s/22a051/22a052/ "\$1"\n});
+    chmod 0755, $t->path('editor');
+    ($code, $output) = run(['sh', '-ec', script($t, 'Rotating keys', 1)],
+                           env => { EDITOR => $t->path('editor') });
+    is($code, 0, 'a new file') or diag $output;
+    ok(wait_for { $t->post("$mine/exec", headers => {@key})->status == 401 },
+       'is read');
+
+    my @stat = stat $t->path('registry.json');
+    is_deeply([$stat[2] & 07777, @stat[4, 5]],
+              [0640, 0, scalar getgrnam 'www-data'], 'owner and mode stayed');
+    $t->finish;
+};
+
+subtest 'Files of passwords' => sub {
+    for my $n (1, 2) {
+        my $t = recipe('Logins that nginx checks itself', 0);
+        my $script = script($t, 'Files', $n);
+        my ($tool) = $script =~ /\b(htpasswd|openssl) /;
+
+        SKIP: {
+            skip "no $tool", 2 unless grep { -x "$_/$tool" } split /:/, $ENV{PATH};
+
+            unlink $t->path('users.htpasswd');
+            $script =~ s/-apr1/-apr1 another/;
+            $script =~ s/htpasswd -c \S+ ci/$& another/;
+            $script =~ s/htpasswd -c/htpasswd -bc/;
+
+            my ($code, $output) = run(['sh', '-ec', $script]);
+            is($code, 0, $tool) or diag $output;
+            chmod 0644, $t->path('users.htpasswd');
+
+            my %status = map { $_ => $t->post('/servers/web-1/deploy',
+                headers => { login('ci', $_) })->status } qw(another secret);
+            is_deeply(\%status, { another => 200, secret => 401 },
+                      'the password is good');
+        }
+
+        $t->finish;
+    }
 };
 
 subtest "The platform's own API says who may" => sub {
@@ -116,6 +296,11 @@ subtest "The platform's own API says who may" => sub {
        'no account');
     is($t->post("$servers/web-1/exec", headers => { 'X-Api-Key' => 'banned' })
            ->status, 403, 'the API says no by itself');
+    is($t->post("$servers/$_/exec", headers => $known)->status, 404,
+       "$_ is no id") for 'WEB-1', 'web-1%0aX-Written:%20yes';
+    is((grep { exists $_->{headers}{'x-written'} } $accounts->requests), 0,
+       'an id writes no headers');
+
     is($t->get("$servers/web-1/lock", headers => $known)->status, 200, 'lock');
     is($t->post("$servers/web-1/unstick", headers => $known)->status, 200,
        'unstick');
@@ -139,6 +324,8 @@ subtest 'Logins that nginx checks itself' => sub {
     is($t->delete('/servers/web-1/lock', headers => { login('ci') })->status,
        200, 'lock');
     is($t->post('/servers/web-1/deploy')->status, 401, 'no login');
+    is($t->post('/servers/WEB-1/deploy', headers => { login('ci') })->status,
+       404, 'another spelling');
     $t->finish;
 
     $t = recipe('Logins that nginx checks itself', 1);
@@ -202,6 +389,16 @@ subtest 'A handful of keys in a map' => sub {
     is($t->post('/servers/web-1/deploy', headers => { 'X-Api-Key' => 'no' })
            ->status, 401, 'an unknown key');
     is($t->delete('/servers/web-1/lock', headers => $ci)->status, 200, 'lock');
+
+    my $ops = { 'X-Api-Key' => '9a61e0c4d2f7488bb35c7710fe92ad06' };
+    $t->post('/servers/web-1/deploy', headers => { %$ci,
+                                                   'X-Upstream' => 'close' });
+    ok($t->post('/servers/web-1/deploy', headers => $ops)
+           ->header('Retry-After'), 'ops is told to come again');
+    is($t->delete('/servers/web-1/lock', headers => $ops)->status, 404,
+       'and breaks nothing');
+    is($t->delete('/servers/web-1/lock', headers => $ci)->status, 200,
+       'ci does');
     $t->finish;
 };
 
@@ -237,34 +434,54 @@ subtest 'A deploy lock in front of any CI tool' => sub {
     ok($t->post("$at/take", headers => $ci)->json->{token}
        > $taken->json->{token}, 'taken again, with a larger token');
 
-    # The job's script waits for whoever has it.
-    my ($script) = blocks('docs/recipes.md', lang => 'sh',
-                          heading => 'A deploy lock in front of any CI tool');
-    my $url = $t->url;
-    $script->{text} =~ s{http://gateway\.example\.com/}{$url};
-    $script->{text}
-        =~ s{\./deploy\.sh}{curl -fsS -u "\$CI_LOGIN" "\$lock/lock"};
+    # Another team.
+    my $ops = { login('ops') };
+    my $busy = $t->post("$at/take", headers => $ops);
+    is($busy->status, 409, 'another login is told that it is taken');
+    like($busy->header('Retry-After'), qr/^\d+$/, 'and when to come again');
+    is($t->$_("$at/lock", headers => $ops)->status, 404, "$_ by another login")
+        for qw(get delete);
+    $t->delete("$at/lock", headers => $ci);
+    unlike($t->error_log, qr/\[warn\]/, 'no news');
+    $t->finish;
 
-    my $pid = fork // die;
-    if (!$pid) {
-        my ($code, $output) = run(['sh', '-ec', $script->{text}],
-                                  env => { CI_LOGIN => 'ci:secret' });
-        $t->write_file('job', "$code\n$output");
-        require POSIX;
-        POSIX::_exit(0);
+    # The job of each team, three times, all at once.
+    $t = recipe('A deploy lock in front of any CI tool', 0,
+                edit => sub { s/vibelock_retry_after +\K15s/1s/ });
+
+    my $script = script($t, 'A deploy lock in front of any CI tool', 0);
+    my $dir = $t->dir;
+    my $url = $t->url;
+
+    $script =~ s{http://gateway\.example\.com:8080/}{$url};
+    $script =~ s{\./deploy\.sh}{
+        mkdir $dir/deploying
+        curl -fsS -u "\$CI_LOGIN" "\$lock/lock"
+        sleep 0.3
+        rmdir $dir/deploying
+    };
+
+    my @jobs;
+    for my $n (0 .. 5) {
+        my $login = ('ci', 'ops')[$n % 2];
+        my $pid = fork // die;
+
+        if (!$pid) {
+            my ($code, $output) = run(['sh', '-ec', $script], limit => 60,
+                                      env => { CI_LOGIN => "$login:secret" });
+            $t->write_file("job$n", "$code\n$output");
+            require POSIX;
+            POSIX::_exit(0);
+        }
+
+        push @jobs, $pid;
     }
 
-    my $refused = '/environments/production/take 409';
-    wait_for { () = $t->access_log =~ /\Q$refused\E/g } 20;
-    wait_for { (() = $t->access_log =~ /\Q$refused\E/g) >= 2 } 20;
-    $t->delete("$at/lock", headers => $ci);
-    waitpid $pid, 0;
+    waitpid $_, 0 for @jobs;
 
-    my $job = $t->read_file('job');
-    like($job, qr/^0\n/, 'the job ran');
-    like($job, qr/"locked":true/, 'with the lock');
-    ok(!$t->get("$at/lock", headers => $ci)->json->{data}{locked},
-       'and gave it back');
+    like($t->read_file("job$_"), qr/\A0\n.*"locked":true.*"released":true/s,
+         "job $_: has its turn, with the lock, and gives it back") for 0 .. 5;
+    like($t->access_log, qr{take 409}, 'others waited meanwhile');
     $t->finish;
 };
 
@@ -299,6 +516,7 @@ subtest 'Operations that go on after their answer' => sub {
     for my $what ('running', 'status/202') {
         is($t->post("$mine/deploy", headers => { @key, 'X-Upstream' => $what })
                ->status, $what eq 'running' ? 200 : 202, $what);
+        like(token(), qr/^\d+$/, 'the upstream has the token');
         is($t->post("$mine/deploy", headers => {@key})->status, 409,
            'the lock stays');
         is($t->delete("$mine/lock", headers => {@key})->json->{data}{operation},
@@ -307,6 +525,7 @@ subtest 'Operations that go on after their answer' => sub {
 
     is($t->post("$mine/deploy", headers => {@key})->status, 200, 'any other');
     is($t->post("$mine/deploy", headers => {@key})->status, 200, 'ends it');
+    unlike($t->error_log, qr/\[warn\]/, 'and that is no news');
     $t->finish;
 };
 
@@ -375,18 +594,15 @@ subtest 'Dry run first' => sub {
     wait_for { grep { ($_->{headers}{'x-upstream'}[0] // '') eq 'park/dry' }
                $up->requests };
     is($t->post("$mine/exec", body => '{}')->status, 200, 'nobody is refused');
+    like(token(), qr/^\d*$/, 'without a lock, without a token');
     $up->release('dry');
     is($first->response->status, 200, 'the first ends');
     is($t->post("$mine/exec", body => '{"timeout":-1}')->status, 200,
        'for no reason');
 
-    my ($awk) = blocks('docs/recipes.md', heading => 'Dry run first',
-                       lang => 'sh');
-    my $dir = $t->dir;
-    $awk->{text} =~ s{/var/log/nginx/}{$dir/};
-
+    my $awk = script($t, 'Dry run first', 0);
     my $counts = '';
-    wait_for { $counts = (run(['sh', '-c', $awk->{text}]))[1];
+    wait_for { $counts = (run(['sh', '-c', $awk]))[1];
                $counts =~ /INVALID/ };
     like($counts, qr/^1 BUSY_DRY_RUN$/m, 'the log says who would have been');
     like($counts, qr/^1 INVALID_DRY_RUN$/m, 'and why');
