@@ -193,7 +193,8 @@ install_packages() {
     for service in "${new[@]}"; do
         if installed "$service"; then
             as_root update-rc.d "$service" disable
-            say "$service is installed, but not enabled as a service"
+            say "$service is installed, but not enabled as a service:" \
+                "systemctl enable --now $service does that"
         fi
     done
 }
@@ -490,7 +491,7 @@ run() {
     processes=()
 
     trap stop_example EXIT
-    trap 'echo; exit 0' HUP INT TERM
+    trap 'trap "" HUP INT TERM; echo; exit 0' HUP INT TERM
 
     start_upstream
     start_nginx "$port"
@@ -587,17 +588,17 @@ Who holds what is on $1/vibelock, for a browser.
 It really runs the commands it is sent. In other terminals, here:
 
 # Run a command; it takes 20 seconds.
-curl -i $key \\
+curl -iw '\\n' $key \\
   $mine/exec \\
   -d '{"command":"echo started; sleep 20; uname -a","timeout":60}'
 
 # Meanwhile, another: 409 EXEC_BUSY, with Retry-After.
-curl -i $key \\
+curl -iw '\\n' $key \\
   $mine/exec \\
   -d '{"command":"uptime"}'
 
 # Is there a lock, who holds it, and for how long still?
-curl -i $key \\
+curl -iw '\\n' $key \\
   $mine/lock
 
 # Cut a client after two seconds: the command runs on, and so does its lock.
@@ -605,24 +606,32 @@ curl -m 2 $key \\
   $mine/exec \\
   -d '{"command":"sleep 60"}'
 
-# Break that lock.
-curl -i -X DELETE $key \\
+# Break that lock. "broadcast" is to other gateways, where there are such.
+curl -iw '\\n' -X DELETE $key \\
   $mine/lock
 
-# Or end the command itself, and break its lock.
-curl -i -X POST $key \\
+# A command that kills who answers for it: nobody can know whether it ended, so
+# its lock is "stuck", until you break it or its time is over.
+curl -iw '\\n' $key \\
+  $mine/exec \\
+  -d '{"command":"kill -9 \$PPID"}'
+curl -iw '\\n' $key \\
+  $mine/lock
+
+# End the command itself, if it still runs, and break its lock.
+curl -iw '\\n' -X POST $key \\
   $mine/unstick
 
 # Deploy what is in docs/: progress as it goes, or one answer at the end.
 printf '{"archive":"%s"}' "\$(tar -cz docs | base64 -w0)" |
-  curl -iN $key \\
+  curl -iNw '\\n' $key \\
   $mine/deploy --data-binary @-
 printf '{"archive":"%s"}' "\$(tar -cz docs | base64 -w0)" |
-  curl -i $key \\
+  curl -iw '\\n' $key \\
   '$mine/deploy?stream=false' --data-binary @-
 
 # An application comes with its own key, and its user's session.
-curl -i -X DELETE -H 'X-Api-Key: example-app-key' \\
+curl -iw '\\n' -X DELETE -H 'X-Api-Key: example-app-key' \\
   -H 'Authorization: Bearer example-session' \\
   $shop/lock
 
@@ -891,6 +900,8 @@ build_package() {
     rm -f build/*.deb
     mv "$dir"/*.deb build/
     say "built $(echo build/*.deb)"
+    say "apt install ./$(echo build/*.deb) installs it; where nginx is not" \
+        "enabled as a service yet, systemctl enable --now nginx does that"
 }
 
 
