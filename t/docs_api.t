@@ -31,13 +31,16 @@ Vibelock::Docs::apply($t, { level => 'http',
             . read_file('docs/examples/vibelock.conf') }, 9000 => $up->port);
 $t->start;
 
-# Runs an example as its reader would, with values of their own. Returns the
-# exit code and the output.
+# Runs an example as its reader would, with values of their own, which others may
+# replace. Returns the exit code and the output.
 
 sub example {
-    my ($block) = @_;
+    my ($block, %other) = @_;
 
     my $text = $block->{text};
+
+    $text =~ s/\Q$_\E/$other{$_}/g for keys %other;
+
     my $server = $text =~ /YOUR_APP_KEY/ ? $shop : $id;
     my $url = $t->url('');
 
@@ -99,12 +102,25 @@ for my $file ('docs/api.md', 'docs/api.ru.md') {
                 is($code, 0, "$where: again");
                 like($output, qr/No lock on this replica/, "$where: none");
 
+                if ($block->{lang} eq 'js') {
+                    (undef, $output) = example($block,
+                        YOUR_API_KEY => 'wrong', YOUR_APP_KEY => 'wrong');
+                    like($output, qr/\b401\b.*INVALID_API_KEY/,
+                         "$where: a wrong key is told");
+                    unlike($output, qr/TypeError/, "$where: and no other fault");
+                }
+
             } elsif ($block->{text} =~ /operate/) {
                 my $seen = () = $up->requests;
                 my $name = $file =~ s/\W/_/gr;
                 my $first = $t->async(POST => "/v1/infra/servers/$id/exec",
                     headers => { %key, 'X-Upstream' => "park/$name" });
                 $up->wait_requests($seen + 1);
+
+                # No patience, or as much as the example has.
+                my ($code, $output) = example($block, ', 1800)' => ', 1)');
+                is($code, 0, "$where: gives up") or diag $output;
+                like($output, qr/^409 .*EXEC_BUSY/, "$where: still busy");
 
                 my $busy = refused();
                 my $pid = fork // die;
@@ -180,6 +196,31 @@ is_deeply(bare('docs/api.ru.md'), bare('docs/api.md'),
 my @codes = map { [sort { $a cmp $b } read_file($_) =~ /^\| (\d+ \| `\w+`)/mg] }
             'docs/api.md', 'docs/api.ru.md';
 is_deeply($codes[1], $codes[0], 'and the same errors');
+
+# What they say of headers, and of what is too large.
+
+for my $file ('docs/api.md', 'docs/api.ru.md') {
+    my ($name, $value) = read_file($file) =~ /`(WWW-Authenticate): ([^`]+)`/;
+
+    is($t->get("/v1/infra/servers/$id/lock")->header($name), $value,
+       "$file: the header of a 401");
+}
+
+my $large = '{"x":"' . 'x' x (1024 * 1024) . '"}';
+my $uri = "/v1/infra/servers/$id/exec";
+my $refused = $t->post($uri, headers => \%key, body => $large);
+
+is($refused->status, 413, 'a body over 1 MB');
+like($refused->header('Content-Type'), qr{^text/html}, "is nginx's to refuse");
+
+my $raised = Vibelock::Test->new;
+Vibelock::Docs::apply($raised, { level => 'http',
+    text => 'client_max_body_size 2m;'
+            . read_file('docs/examples/vibelock.conf') }, 9000 => $up->port);
+$raised->start;
+is($raised->post($uri, headers => \%key, body => $large)->status, 400,
+   'or 400, where nginx lets it in');
+$raised->finish;
 
 # Every code that the module knows.
 
