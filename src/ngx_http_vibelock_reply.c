@@ -226,8 +226,8 @@ static ngx_str_t  ngx_http_vibelock_busy_running =
         " released when the operation ends");
 
 static ngx_str_t  ngx_http_vibelock_busy_stuck =
-    ngx_http_vibelock_busy_head("An operation that lost its connection still"
-                                " holds the lock of this server",
+    ngx_http_vibelock_busy_head("An operation whose end was not seen holds the"
+                                " lock of this server",
         "Wait, and repeat the request after retryAfter seconds; if nothing"
         " runs on the server any more, DELETE .../lock releases the lock");
 

@@ -213,8 +213,8 @@ error_is($t->post('/servers/busy/exec', headers => \%me), 409,
     '409 EXEC_BUSY, running');
 
 error_is($t->post('/servers/stuck/exec', headers => \%me), 409,
-    text('EXEC_BUSY', 'An operation that lost its connection still holds the'
-         . ' lock of this server',
+    text('EXEC_BUSY', 'An operation whose end was not seen holds the lock'
+         . ' of this server',
          'Wait, and repeat the request after retryAfter seconds; if nothing'
          . ' runs on the server any more, DELETE .../lock releases the lock',
          ',"retryAfter":?,"operation":"exec","state":"stuck","ageMs":#,'
