@@ -43,6 +43,46 @@ Vibelock::Docs::apply($t, { level => 'http',
     text => read_file('docs/examples/vibelock.conf') }, 9000 => $up->port);
 $t->start;
 
+# What the module adds to an answer, and what the document has to tell of it.
+
+my @headers = qw(Allow Cache-Control Retry-After WWW-Authenticate);
+my %default;
+
+sub faults {
+    my ($method, $uri, $response) = @_;
+
+    my $document = $api->{document}{paths};
+    my ($path) = grep { my $re = s/\{\w+\}/[^\/]+/gr; $uri =~ m{^$re$} }
+                 keys %$document;
+    my $responses = $document->{$path}{ lc $method }{responses};
+    my $status = $response->status;
+    my $described = $api->resolve($responses->{$status}
+                                  // $responses->{default});
+    my $told = $described->{headers} || {};
+    my @faults;
+
+    if ($responses->{$status}) {
+
+        # A header that is not required need not be there.
+        my %free = map { ("$_ is not there" => 1) }
+            grep { ($api->resolve($told->{$_})->{required} // '') ne 'true' }
+            keys %$told;
+
+        @faults = grep { !$free{$_} } $api->faults($method, $uri, $response);
+
+    } else {
+        $default{"$method $path default"}++;
+
+        my ($type) = ($response->header('Content-Type') // '') =~ /^([^;]*)/;
+
+        push @faults, "the type is \"$type\""
+            if $described->{content} && !$described->{content}{$type};
+    }
+
+    return @faults, map { "$_ is not described" }
+        grep { defined $response->header($_) && !$told->{$_} } @headers;
+}
+
 sub fits {
     my ($method, $uri, $status, $code, %how) = @_;
 
@@ -51,8 +91,7 @@ sub fits {
     my $name = "$method $uri " . substr $headers, 0, 60;
 
     is($response->status, $status, "$name: $status") or diag $response->body;
-    is_deeply([$api->faults($method, $uri, $response)], [],
-              "$name: as described");
+    is_deeply([faults($method, $uri, $response)], [], "$name: as described");
     is($response->json->{error}{code}, $code, "$name: $code") if $code;
 
     return $response;
@@ -110,10 +149,10 @@ for my $method (qw(GET HEAD DELETE)) {
 
 my $put = $t->request(PUT => "$mine/lock", headers => {@key});
 is($put->status, 405, 'PUT');
-is_deeply([$api->faults(DELETE => "$mine/lock", $put)], [], 'as described');
+is_deeply([faults(DELETE => "$mine/lock", $put)], [], 'as described');
 
 $put = $t->request(PUT => "$mine/unstick", headers => {@key});
-is_deeply([$api->faults(POST => "$mine/unstick", $put)], [], 'as described');
+is_deeply([faults(POST => "$mine/unstick", $put)], [], 'as described');
 
 fits(POST => "$mine/unstick", 200, undef, headers => {@key});
 fits(POST => "$mine/unstick", 401, 'MISSING_API_KEY');
@@ -123,6 +162,23 @@ fits(POST => "$servers/" . 'x' x 256 . '/unstick', 400, 'VALIDATION_ERROR',
 fits(POST => "$servers/9608eb55-1399-4eb9-ae30-2bb017b82d30/unstick", 409,
      'GALAXY_UNSTICK_UNSUPPORTED',
      headers => { @app, Authorization => 'Bearer example-session' });
+
+# Answers of nginx's own.
+
+my $large = 'x' x (1024 * 1024 + 1);
+
+fits(POST => "$mine/exec", 413, undef, headers => {@key}, body => $large);
+fits($_ => "$mine/lock", 413, undef, headers => {@key}, body => $large)
+    for qw(GET HEAD DELETE);
+fits(POST => "$mine/unstick", 502, undef,
+     headers => { @key, 'X-Upstream' => 'close' });
+fits(POST => "$mine/deploy", 502, undef,
+     headers => { @key, 'X-Upstream' => 'close' });
+$t->delete("$mine/lock", headers => {@key});
+
+# And of the platform's.
+fits(POST => "$mine/deploy", 202, undef,
+     headers => { @key, 'X-Upstream' => 'status/202' });
 
 # A full zone, and the gateway's own unstick.
 
@@ -154,9 +210,11 @@ do {
 
 fits(POST => "$servers/more/exec", 503, 'LOCK_ZONE_FULL', to => $full);
 fits(POST => "$servers/more/deploy", 503, 'LOCK_ZONE_FULL', to => $full);
-ok(fits(POST => "$servers/n1/unstick", 200, undef, to => $full)
-       ->json->{data}{released}, 'unstick');
+my $unstuck = fits(POST => "$servers/n1/unstick", 200, undef, to => $full);
+ok($unstuck->json->{data}{released}, 'unstick');
+is($unstuck->header('Cache-Control'), 'no-store', 'of which no cache knows');
 
-is_deeply([$api->unseen], [], 'each answer of the document was seen');
+is_deeply([grep { !$default{$_} } $api->unseen], [],
+          'each answer of the document was seen');
 
 $t->done;
