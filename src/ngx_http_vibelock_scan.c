@@ -13,22 +13,12 @@
 #define NGX_HTTP_VIBELOCK_SCAN_MEMBERS  16
 #define NGX_HTTP_VIBELOCK_SCAN_DIGITS   9
 
-/*
- * Not 0 when one of eight bytes is a control character, '"', '\\', or not
- * ASCII.  A byte that is less than what is taken from it borrows, and has its
- * upper bit then; of those above it some may be taken for special too.
- */
+/* bytes that are looked at together, each by itself */
 
-#define ngx_http_vibelock_scan_bytes(ch)  ((ch) * 0x0101010101010101ULL)
+#define NGX_HTTP_VIBELOCK_SCAN_BYTES    16
 
-#define ngx_http_vibelock_scan_special(eight)                                 \
-    (((eight)                                                                 \
-      | ((eight) - ngx_http_vibelock_scan_bytes(0x20))                        \
-      | (((eight) ^ ngx_http_vibelock_scan_bytes('"'))                        \
-         - ngx_http_vibelock_scan_bytes(1))                                   \
-      | (((eight) ^ ngx_http_vibelock_scan_bytes('\\'))                       \
-         - ngx_http_vibelock_scan_bytes(1)))                                  \
-     & ngx_http_vibelock_scan_bytes(0x80))
+typedef signed char  ngx_http_vibelock_bytes_t
+                     __attribute__((vector_size(NGX_HTTP_VIBELOCK_SCAN_BYTES)));
 
 
 /* a text, and how much of it was read */
@@ -44,6 +34,7 @@ typedef struct {
 static ngx_int_t ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan);
 static ngx_int_t ngx_http_vibelock_scan_string(
     ngx_http_vibelock_scan_t *scan);
+static ngx_inline ngx_uint_t ngx_http_vibelock_scan_plain(u_char *p);
 static ngx_int_t ngx_http_vibelock_scan_number(ngx_http_vibelock_scan_t *scan,
     ngx_uint_t *value);
 static ngx_int_t ngx_http_vibelock_scan_word(ngx_http_vibelock_scan_t *scan,
@@ -188,23 +179,16 @@ ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan)
 static ngx_int_t
 ngx_http_vibelock_scan_string(ngx_http_vibelock_scan_t *scan)
 {
-    u_char    ch, *p, *last;
-    uint64_t  eight[2];
+    u_char  ch, *p, *last;
 
     last = scan->last;
 
     for (p = scan->pos; p < last; p++) {
 
-        while (last - p >= 16) {
-            ngx_memcpy(eight, p, 16);
-
-            if (ngx_http_vibelock_scan_special(eight[0])
-                | ngx_http_vibelock_scan_special(eight[1]))
-            {
-                break;
-            }
-
-            p += 16;
+        while (last - p >= NGX_HTTP_VIBELOCK_SCAN_BYTES
+               && ngx_http_vibelock_scan_plain(p))
+        {
+            p += NGX_HTTP_VIBELOCK_SCAN_BYTES;
         }
 
         if (p == last) {
@@ -248,6 +232,26 @@ ngx_http_vibelock_scan_string(ngx_http_vibelock_scan_t *scan)
     }
 
     return NGX_AGAIN;
+}
+
+
+/* 1 when there is nothing in so many bytes that a string has to stop at */
+
+static ngx_inline ngx_uint_t
+ngx_http_vibelock_scan_plain(u_char *p)
+{
+    uint64_t                   found[NGX_HTTP_VIBELOCK_SCAN_BYTES / 8];
+    ngx_http_vibelock_bytes_t  bytes;
+
+    ngx_memcpy(&bytes, p, sizeof(bytes));
+
+    /* signed: what is not ASCII is less than a space as well */
+
+    bytes = (bytes < 0x20) | (bytes == '"') | (bytes == '\\');
+
+    ngx_memcpy(found, &bytes, sizeof(bytes));
+
+    return (found[0] | found[1]) == 0;
 }
 
 
@@ -306,6 +310,12 @@ ngx_http_vibelock_scan_word(ngx_http_vibelock_scan_t *scan, char *word,
 static u_char
 ngx_http_vibelock_scan_next(ngx_http_vibelock_scan_t *scan)
 {
+    /* there is none between most of what there is */
+
+    if (scan->pos < scan->last && *scan->pos > ' ') {
+        return *scan->pos++;
+    }
+
     ngx_http_vibelock_scan_space(scan);
 
     return (scan->pos < scan->last) ? *scan->pos++ : '\0';

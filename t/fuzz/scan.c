@@ -1,0 +1,87 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * Any bytes as the body of a request.  What the scanner says of them has to be
+ * what jansson says; of what it does not understand it says nothing.
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include <jansson.h>
+
+#include "ngx_http_vibelock_scan.h"
+
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+
+static void
+compare(ngx_int_t rc, ngx_uint_t value, json_t *root)
+{
+    json_t  *field;
+
+    if (!json_is_object(root)) {
+        abort();
+    }
+
+    field = json_object_get(root, "timeout");
+
+    if (rc == NGX_OK) {
+        if (!json_is_integer(field)
+            || json_integer_value(field) != (json_int_t) value)
+        {
+            abort();
+        }
+
+        return;
+    }
+
+    if (rc != NGX_DECLINED || (field && !json_is_null(field))) {
+        abort();
+    }
+}
+
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    u_char        *copy;
+    json_t        *root;
+    ngx_int_t      rc;
+    ngx_str_t      text;
+    ngx_uint_t     value;
+    json_error_t   error;
+
+    static ngx_str_t  name = ngx_string("timeout");
+
+    /* of exactly that length: a byte behind it is not the scanner's to read */
+
+    copy = malloc(len);
+    if (copy == NULL && len) {
+        return 0;
+    }
+
+    if (len) {
+        memcpy(copy, data, len);
+    }
+
+    text.data = copy;
+    text.len = len;
+
+    rc = ngx_http_vibelock_scan(&text, &name, &value);
+
+    if (rc != NGX_AGAIN) {
+        root = json_loadb((char *) copy, len, JSON_REJECT_DUPLICATES, &error);
+
+        compare(rc, value, root);
+
+        json_decref(root);
+    }
+
+    free(copy);
+
+    return 0;
+}
