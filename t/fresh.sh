@@ -101,6 +101,7 @@ run() {
     [ -s "$1" ] || die "there is no $1"
     cat "$1"
 
+    # shellcheck disable=SC2317
     (
         set -e
 
