@@ -900,8 +900,9 @@ build_package() {
     rm -f build/*.deb
     mv "$dir"/*.deb build/
     say "built $(echo build/*.deb)"
-    say "apt install ./$(echo build/*.deb) installs it; where nginx is not" \
-        "enabled as a service yet, systemctl enable --now nginx does that"
+    say "apt install ./build/libnginx-mod-http-vibelock_*.deb installs it;" \
+        "where nginx is not enabled as a service yet, systemctl enable" \
+        "--now nginx does that"
 }
 
 

@@ -58,7 +58,6 @@ static ngx_str_t  ngx_http_vibelock_record_results[] = {
     ngx_string("DENIED"),
     ngx_string("INVALID"),
     ngx_string("FULL"),
-    ngx_string("UNAVAILABLE"),
     ngx_string("BYPASSED"),
     ngx_string("BUSY_DRY_RUN"),
     ngx_string("DENIED_DRY_RUN"),
