@@ -67,7 +67,7 @@ ngx_http_vibelock_digest(ngx_str_t *text, u_char *digest)
     ngx_http_vibelock_hash_wide(&ngx_http_vibelock_digest_seed, text->data,
                                 text->len, &tag);
 
-    kept = &ngx_http_vibelock_digests[tag.words[1]
+    kept = &ngx_http_vibelock_digests[tag.hash
                                       & (NGX_HTTP_VIBELOCK_DIGESTS - 1)];
 
     if (!ngx_http_vibelock_digest_same(&kept->tag, &tag) || !kept->filled) {

@@ -5,12 +5,14 @@
  * The algorithm: NH, from John Black, Shai Halevi, Hugo Krawczyk, Ted Krovetz,
  * Phillip Rogaway, "UMAC: Fast and Secure Message Authentication", 1999, with
  * words of 64 bits.  The sum of products that it makes is the same for two
- * different texts under one seed in 2^63 at most, whoever chose the texts, as
+ * different texts under one seed of 2^63 at most, whoever chose the texts, as
  * long as the seed is not known.  The wide hash is two such sums under seeds
- * of which one is the other moved by a pair, as is shown there to square that.
+ * of which one is the other moved by a pair, which squares that.
  *
- * The last word has the length in its upper byte, so that texts which differ
- * in zeroes at their end differ.
+ * The paper speaks of texts of equal length.  Where one has more pairs, its
+ * last pair meets words of the seed that the other never does, in each sum, and
+ * these alone keep the sums apart.  Where both have as many, the last word has
+ * the length in its upper byte, so that zeroes at the end make a difference.
  */
 
 
@@ -33,6 +35,8 @@
 __extension__ typedef unsigned __int128  ngx_http_vibelock_sum_t;
 
 
+static ngx_inline uint64_t ngx_http_vibelock_hash_mix(
+    ngx_http_vibelock_seed_t *seed, ngx_http_vibelock_sum_t sum);
 static ngx_inline void ngx_http_vibelock_hash_end(u_char *data, size_t len,
     uint64_t pair[2]);
 
@@ -80,14 +84,7 @@ ngx_http_vibelock_hash(ngx_http_vibelock_seed_t *seed, u_char *data,
 
     sum += ngx_http_vibelock_product(word, pair[0], pair[1]);
 
-    /* the bits of a sum are not all alike: one more product mixes them */
-
-    word = &seed->words[NGX_HTTP_VIBELOCK_HASH_LAST];
-
-    sum = ngx_http_vibelock_product(word, (uint64_t) sum,
-                                    (uint64_t) (sum >> 64));
-
-    return (uint64_t) sum ^ (uint64_t) (sum >> 64);
+    return ngx_http_vibelock_hash_mix(seed, sum);
 }
 
 
@@ -125,6 +122,25 @@ ngx_http_vibelock_hash_wide(ngx_http_vibelock_seed_t *seed, u_char *data,
     hash->words[1] = (uint64_t) (sum >> 64);
     hash->words[2] = (uint64_t) other;
     hash->words[3] = (uint64_t) (other >> 64);
+
+    hash->hash = ngx_http_vibelock_hash_mix(seed, sum);
+}
+
+
+/* the bits of a sum are not all alike: one more product mixes them */
+
+static ngx_inline uint64_t
+ngx_http_vibelock_hash_mix(ngx_http_vibelock_seed_t *seed,
+    ngx_http_vibelock_sum_t sum)
+{
+    uint64_t  *word;
+
+    word = &seed->words[NGX_HTTP_VIBELOCK_HASH_LAST];
+
+    sum = ngx_http_vibelock_product(word, (uint64_t) sum,
+                                    (uint64_t) (sum >> 64));
+
+    return (uint64_t) sum ^ (uint64_t) (sum >> 64);
 }
 
 

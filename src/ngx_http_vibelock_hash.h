@@ -2,7 +2,7 @@
 /*
  * Copyright (C) the vibelock authors
  *
- * SipHash: a hash for tables whose keys a stranger may choose.
+ * Hashes under a seed, of texts that a stranger may choose.
  */
 
 
@@ -28,6 +28,7 @@ typedef struct {
 
 typedef struct {
     uint64_t  words[4];
+    uint64_t  hash;        /* of the same text, as below */
 } ngx_http_vibelock_wide_t;
 
 

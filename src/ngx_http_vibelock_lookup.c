@@ -81,10 +81,6 @@ ngx_http_vibelock_lookup_find(ngx_http_vibelock_lookup_t *lookup,
     ngx_str_t                        *entry;
     ngx_http_vibelock_lookup_slot_t  *slot;
 
-    if (name->len > NGX_HTTP_VIBELOCK_HASH_MAX) {
-        return NULL;
-    }
-
     hash = ngx_http_vibelock_lookup_hash(lookup, name);
 
     for (i = hash & lookup->mask; /* void */ ; i = (i + 1) & lookup->mask) {
@@ -140,8 +136,11 @@ ngx_http_vibelock_lookup_hash(ngx_http_vibelock_lookup_t *lookup,
     uint32_t  hash;
 
     if (lookup->seed) {
+
+        /* of a name that is longer, the beginning will do */
+
         return (uint32_t) ngx_http_vibelock_hash(lookup->seed, name->data,
-                                                 name->len);
+                              ngx_min(name->len, NGX_HTTP_VIBELOCK_HASH_MAX));
     }
 
     ngx_memcpy(&hash, name->data, sizeof(uint32_t));

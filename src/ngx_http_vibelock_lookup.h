@@ -51,8 +51,8 @@ u_char *ngx_http_vibelock_lookup_init(ngx_http_vibelock_lookup_t *lookup,
     ngx_http_vibelock_seed_t *seed, u_char *start, ngx_uint_t n, size_t size);
 
 /*
- * Adds an entry whose name is not there yet, 255 bytes at most, all zeroes but
- * for that.  The caller counts: there is room for n.
+ * Adds an entry whose name is not there yet, all zeroes but for that.  The
+ * caller counts: there is room for n.
  */
 
 void *ngx_http_vibelock_lookup_add(ngx_http_vibelock_lookup_t *lookup,

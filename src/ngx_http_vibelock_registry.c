@@ -380,7 +380,13 @@ ngx_http_vibelock_registry_changed(ngx_http_vibelock_registry_t *reg,
     ngx_http_vibelock_registry_file_look(reading);
 
     if (reading->rc != NGX_OK) {
-        ngx_http_vibelock_registry_settle(reg, log);
+
+        /* what this process is short of says nothing of the file */
+
+        if (reading->err != NGX_EMFILE && reading->err != NGX_ENFILE) {
+            ngx_http_vibelock_registry_settle(reg, log);
+        }
+
         return 0;
     }
 

@@ -755,6 +755,10 @@ ngx_http_vibelock_table_rebuild(ngx_http_vibelock_table_t *table)
         }
     }
 
+    /* whoever sees the new number sees the new index: vacant() */
+
+    ngx_memory_barrier();
+
     table->rebuilds++;
 
     ngx_http_vibelock_table_changed(table);
@@ -786,20 +790,25 @@ static ngx_uint_t
 ngx_http_vibelock_table_vacant(ngx_http_vibelock_table_t *table,
     uint32_t hash)
 {
-    uint32_t    n;
     ngx_uint_t  rebuilds;
 
     rebuilds = table->rebuilds;
 
     ngx_memory_barrier();
 
-    n = *ngx_http_vibelock_table_slot(table, hash);
+    if (*ngx_http_vibelock_table_slot(table, hash) != NGX_HTTP_VIBELOCK_NONE) {
+        return 0;
+    }
 
     ngx_memory_barrier();
 
-    return n == NGX_HTTP_VIBELOCK_NONE
-           && !table->changing
-           && table->rebuilds == rebuilds;
+    if (table->changing) {
+        return 0;
+    }
+
+    ngx_memory_barrier();
+
+    return table->rebuilds == rebuilds;
 }
 
 

@@ -304,6 +304,25 @@ subtest 'a server' => sub {
             'control characters are not shown');
 
     accepted(registry(server => { id => 'x' x 255 }), 'an id of 255 bytes');
+
+    # Of accounts the ids may be longer; what differs at the end is not one.
+
+    my @long = map { 'x' x 300 . $_ } 0 .. 2;
+    my @keys = map {
+        { id => $long[$_], type => 'api', sha256 => sha256_hex("key $_") }
+    } 0 .. 1;
+
+    accepted(registry(keys => \@keys, servers => [
+        map { { id => "s$_", key => $long[$_], kind => 'STANDALONE' } } 0 .. 1
+    ]), 'accounts with ids of 301 bytes');
+    refused(registry(keys => \@keys, servers => [
+        { id => 's', key => $long[2], kind => 'STANDALONE' }
+    ]), 'servers[0].key is "' . 'x' x 64 . '...", but must be the id of one of'
+        . ' "keys"', 'a server of another such');
+    refused(registry(keys => [@keys, { %{ $keys[1] }, sha256 => $hex }],
+                     servers => []),
+        'keys[2].id is "' . 'x' x 64 . '...", but must be another than that of'
+        . ' keys[1]', 'such an id twice');
     accepted(registry(server => { deleted => JSON::PP::false }),
              'deleted: false');
 };

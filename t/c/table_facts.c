@@ -137,6 +137,7 @@ facts_hash(void)
 
             check(ngx_http_vibelock_hash(&seed, p, len)
                   == ((uint64_t) sum ^ (uint64_t) (sum >> 64)));
+            check(wide.hash == ngx_http_vibelock_hash(&seed, p, len));
         }
     }
 
