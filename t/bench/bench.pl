@@ -40,7 +40,7 @@ use Bench::Setup;
 use Vibelock::Util qw(now);
 
 my %usual = (
-    limit    => 900,
+    limit    => 1800,
     rounds   => 7,
     seconds  => 0.25,
     first    => 3000,
@@ -251,18 +251,25 @@ sub counted {
 
     say_what('instructions of requests');
 
-    my $setup = setup('count', count => 1, keep => $keep);
+    my (%samples, @added);
 
-    my ($samples, $added) = Bench::Requests::by_count($setup, $load,
-                                                      %{ $how->{count} });
+    for my $round (1 .. $how->{count}{rounds}) {
+        my $setup = setup("count$round", count => 1, keep => $keep);
 
-    $setup->stop;
+        my ($sample, $added) = Bench::Requests::by_count($setup, $load,
+            round => $round, requests => $how->{count}{requests});
 
-    my $profile = Bench::Profile::table($added,
+        $setup->stop;
+
+        push @{ $samples{$_} }, $sample->{$_} for keys %$sample;
+        push @added, $added;
+    }
+
+    my $profile = Bench::Profile::table(Bench::Profile::medians(@added),
         [delete => 'DELETE'], [proxied_guarded => 'proxied'],
         [exec => 'exec'], [busy => '409']);
 
-    return ($profile, Bench::Requests::rows($samples, 'instructions'));
+    return ($profile, Bench::Requests::rows(\%samples, 'instructions'));
 }
 
 sub finish {

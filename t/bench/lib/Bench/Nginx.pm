@@ -15,8 +15,8 @@ package Bench::Nginx;
 #   $nginx->port('name')
 #   $nginx->cpu_ns           processor time of all workers, up to now
 #   $nginx->memory_kb        memory of their own, the zones not included
-#   $nginx->instructions     since the last call, or the start
-#   $nginx->counts           the same by part, see Bench::Profile
+#   $nginx->counts           instructions since the last call, or the start,
+#                            by part, see Bench::Profile
 #   $nginx->stop;
 #
 # A server has one location that is measured: a regular expression that comes
@@ -166,21 +166,6 @@ sub memory_kb {
     }
 
     return $kb;
-}
-
-sub instructions {
-    my ($self) = @_;
-
-    my $sum = 0;
-
-    for my $file ($self->dumped) {
-        my ($total) = read_file($file) =~ /^totals: (\d+)/m;
-
-        $sum += $total;
-        unlink $file unless $self->{keep};
-    }
-
-    return $sum;
 }
 
 sub counts {

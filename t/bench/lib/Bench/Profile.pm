@@ -3,7 +3,8 @@ package Bench::Profile;
 # Where instructions go: a file of callgrind's, by parts of the whole.
 #
 #   my $counts = Bench::Profile::read_counts($file);    { part => instructions }
-#   print Bench::Profile::table({ busy => $counts, … }, [busy => '409'], …);
+#   my $median = Bench::Profile::medians({ busy => $counts, … }, …);
+#   print Bench::Profile::table($median, [busy => '409'], …);
 #
 # A count is of a function itself, without those that it calls. A function's
 # name tells its part; those of nginx that are called by nothing outside have
@@ -12,6 +13,7 @@ package Bench::Profile;
 use strict;
 use warnings;
 
+use Bench::Row qw(median);
 use Vibelock::Util qw(read_file);
 
 my @parts = (
@@ -65,6 +67,23 @@ sub part_of {
     for (my $i = 0; $i < @parts; $i += 2) {
         return $parts[$i] if $function =~ $parts[$i + 1];
     }
+}
+
+# Of several rounds.
+
+sub medians {
+    my (@rounds) = @_;
+
+    my %medians;
+
+    for my $name (keys %{ $rounds[0] }) {
+        for my $part (@names) {
+            $medians{$name}{$part}
+                = median(map { $_->{$name}{$part} // 0 } @rounds);
+        }
+    }
+
+    return \%medians;
 }
 
 # One column for each pair of a key of %$added and a heading.

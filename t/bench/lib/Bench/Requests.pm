@@ -2,14 +2,16 @@ package Bench::Requests;
 
 # What a request costs, by processor time or by instructions: every subject of
 # a setup once in each round, so that what changes on the machine meanwhile
-# changes all of them.
+# changes all of them. Instructions do not depend on that, but on where memory
+# lies, which is decided at nginx's start: for each of their rounds, the caller
+# starts a setup anew.
 #
 #   my $samples = Bench::Requests::by_time($setup, $load,
 #                                          rounds => 9, seconds => 0.25);
-#   my ($samples, $added) = Bench::Requests::by_count($setup, $load,
-#                                           rounds => 5, requests => 300);
-#   $samples->{delete}      [ns of processor time, or instructions, of one
-#                            request, by round]
+#   my ($sample, $added) = Bench::Requests::by_count($setup, $load,
+#                                          round => 1, requests => 300);
+#   $samples->{delete}      [ns of processor time of one request, by round]
+#   $sample->{delete}       instructions of one request
 #   $added->{delete}        { part => instructions more than the alternative }
 #   my @rows = Bench::Requests::rows($samples, 'ns' | 'instructions');
 #   Bench::Requests::send_to($load, $setup->subject('delete'), requests => 10000);
@@ -125,37 +127,35 @@ sub time_of {
 sub by_count {
     my ($setup, $load, %how) = @_;
 
-    my (%samples, %counts);
+    my (%sample, %counts);
     my $few = 20;
 
     send_to($load, $setup->subject($_), requests => $few)
         for $setup->subjects;
 
-    for my $round (1 .. $how{rounds}) {
-        for my $name (turned($round, $setup->subjects)) {
-            my $s = $setup->subject($name);
+    for my $name (turned($how{round}, $setup->subjects)) {
+        my $s = $setup->subject($name);
 
-            $s->{nginx}->instructions;
+        $s->{nginx}->counts;
 
-            my ($short, $long) = map {
-                send_to($load, $s, requests => $_,
-                        connections => $s->{nginx}{workers} > 1 ? 8 : 1);
-                $s->{nginx}->counts;
-            } $few, $few + $how{requests};
+        my ($short, $long) = map {
+            send_to($load, $s, requests => $_,
+                    connections => $s->{nginx}{workers} > 1 ? 8 : 1);
+            $s->{nginx}->counts;
+        } $few, $few + $how{requests};
 
-            my %one = map {
-                $_ => ($long->{$_} - ($short->{$_} // 0)) / $how{requests}
-            } keys %$long;
+        my %one = map {
+            $_ => ($long->{$_} - ($short->{$_} // 0)) / $how{requests}
+        } keys %$long;
 
-            push @{ $samples{$name} }, Bench::Profile::sum(values %one);
-            $counts{$name} = \%one;
-        }
+        $sample{$name} = Bench::Profile::sum(values %one);
+        $counts{$name} = \%one;
     }
 
-    return (\%samples, added(\%counts));
+    return (\%sample, added(\%counts));
 }
 
-# Of the last round, for each subject that is measured over another.
+# For each subject that is measured over another.
 
 sub added {
     my ($counts) = @_;
