@@ -55,7 +55,7 @@ for my $block (@blocks) {
 
     } elsif ($block->{lang} eq 'sh') {
         $text =~ s/^nginx /$nginx /mg;
-        $text =~ s/^redis-server /$redis /mg;
+        $text =~ s/^redis=\S+/redis=$redis/mg;
         $script .= "echo '=== $block->{line}'\n$text";
 
     } elsif ($block->{lang} eq 'text') {
