@@ -381,6 +381,7 @@ ngx_http_vibelock_bus_tick(ngx_event_t *ev)
 
     ngx_http_vibelock_bus_read_tick(bus);
     ngx_http_vibelock_bus_publish_turn(bus);
+    ngx_http_vibelock_bus_publish_tick(bus);
 
     for (i = 0; i < bus->nzones; i++) {
         ngx_http_vibelock_bus_drops(&bus->zones[i]);
@@ -406,6 +407,12 @@ ngx_http_vibelock_bus_lost(ngx_http_vibelock_bus_t *bus,
     ngx_http_vibelock_bus_side_e side, ngx_http_vibelock_redis_t *redis)
 {
     ngx_uint_t  i;
+
+    /* who leaves may have a configuration that is not in force any more */
+
+    if (ngx_exiting) {
+        return;
+    }
 
     for (i = 0; i < bus->nzones; i++) {
         if (side == NGX_HTTP_VIBELOCK_BUS_READS && !bus->zones[i].leased) {

@@ -87,13 +87,14 @@ void ngx_http_vibelock_bus_lost(ngx_http_vibelock_bus_t *bus,
     ngx_http_vibelock_bus_side_e side, ngx_http_vibelock_redis_t *redis);
 
 /*
- * bus_publish.c: sends what waits, as far as it can now; and turns all queues
- * first.
+ * bus_publish.c: sends what waits, as far as it can now, when it has turned all
+ * queues; and says that it can, where another worker says that it cannot.
  */
 
 void ngx_http_vibelock_bus_publish_start(ngx_http_vibelock_bus_t *bus);
 void ngx_http_vibelock_bus_publish_stop(ngx_http_vibelock_bus_t *bus);
 void ngx_http_vibelock_bus_publish_turn(ngx_http_vibelock_bus_t *bus);
+void ngx_http_vibelock_bus_publish_tick(ngx_http_vibelock_bus_t *bus);
 
 /*
  * bus_read.c: reads the zones that this worker has the leases of.

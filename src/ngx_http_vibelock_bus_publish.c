@@ -176,6 +176,42 @@ ngx_http_vibelock_bus_publish_turn(ngx_http_vibelock_bus_t *bus)
 }
 
 
+/*
+ * The state is that of all workers, and whoever wrote it last may be one that
+ * leaves with a password that is not good any more, or that alone cannot
+ * connect.  As long as another one can, what waits is sent.
+ */
+
+void
+ngx_http_vibelock_bus_publish_tick(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_err_t                      err;
+    ngx_uint_t                     i;
+    ngx_http_vibelock_redis_e      why;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    if (!bus->publisher.connected) {
+        return;
+    }
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        why = ngx_http_vibelock_bus_share_why(bz->share,
+                                        NGX_HTTP_VIBELOCK_BUS_PUBLISHES, &err);
+
+        if (why != NGX_HTTP_VIBELOCK_REDIS_WORKS
+            && (why < NGX_HTTP_VIBELOCK_REDIS_LOADING
+                || why == NGX_HTTP_VIBELOCK_REDIS_NOAUTH))
+        {
+            ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_PUBLISHES,
+                                       &bus->publisher,
+                                       NGX_HTTP_VIBELOCK_REDIS_WORKS, 0);
+        }
+    }
+}
+
+
 static void
 ngx_http_vibelock_bus_publish_repeat(ngx_event_t *ev)
 {
