@@ -134,6 +134,7 @@ static void
 ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
     ngx_log_t *log)
 {
+    ngx_uint_t                             level;
     ngx_http_vibelock_registry_reading_t  *reading;
 
     reading = &reg->reading;
@@ -141,6 +142,11 @@ ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
     switch (reading->rc) {
 
     case NGX_OK:
+
+        /* that it was mended is news as well */
+
+        level = (reg->wrong || reg->err) ? NGX_LOG_NOTICE : NGX_LOG_INFO;
+
         ngx_http_vibelock_registry_file_free(reg->file);
 
         reg->file = reading->file;
@@ -151,7 +157,7 @@ ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
         reg->err = 0;
         reg->wrong = 0;
 
-        ngx_log_error(NGX_LOG_INFO, log, 0,
+        ngx_log_error(level, log, 0,
                       "vibelock_registry \"%V\": read %ui keys, "
                       "%ui servers", &reg->name, reg->file->accounts.n,
                       reg->file->servers.n);
@@ -394,7 +400,14 @@ ngx_http_vibelock_registry_changed(ngx_http_vibelock_registry_t *reg,
                    sizeof(ngx_http_vibelock_registry_stamp_t))
         == 0)
     {
-        reg->err = 0;
+        if (reg->err) {
+            reg->err = 0;
+
+            ngx_log_error(NGX_LOG_NOTICE, log, 0,
+                          "vibelock_registry \"%V\" can be read again, and is "
+                          "as it was", &reg->name);
+        }
+
         return 0;
     }
 

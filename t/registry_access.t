@@ -19,7 +19,7 @@ my $t = Vibelock::Test->new(workers => 2, user => 'nobody nogroup');
 
 $t->http(<<'EOC');
     vibelock_zone $server_id zone=ops:1m;
-    vibelock_registry %%DIR%%/registry.json check=50ms;
+    vibelock_registry %%DIR%%/registry/file.json check=50ms;
 EOC
 $t->server(<<'EOC');
     location ~ ^/(?<server_id>[^/]+)/lock$ {
@@ -30,7 +30,9 @@ $t->server(<<'EOC');
     }
 EOC
 
-my $file = $t->path('registry.json');
+my $file = $t->path('registry/file.json');
+
+mkdir $t->path('registry'), 0755;
 
 sub text {
     my (@servers) = @_;
@@ -52,17 +54,20 @@ sub status {
 
 sub failing { return $t->get('/status')->json->{data}{registry}{failing} }
 
-# Each of the two workers says that it may not read the file.
+# Each of the two workers says so, and says that it may not read the file.
 
-sub told {
-    return wait_for {
-        (() = $t->error_log
-            =~ /\[error\].*"\Q$file\E" stays .*open.* \(13: Permission denied/g)
-            == 2;
-    };
+sub both_say {
+    my ($line) = @_;
+
+    return wait_for { (() = $t->error_log =~ /$line/g) == 2 };
 }
 
-$t->write_file('registry.json', text('one'));
+sub told {
+    return both_say(
+        qr/\[error\].*"\Q$file\E" stays .*open.* \(13: Permission denied/);
+}
+
+$t->write_file('registry/file.json', text('one'));
 chmod 0600, $file;
 $t->start;
 
@@ -73,7 +78,17 @@ ok(failing(), 'the status tells it');
 $t->log_mark;
 chmod 0644, $file;
 ok(wait_for { !grep { failing() } 1 .. 20 }, 'until they may');
-is($t->error_log =~ /stays/, '', 'without another word');
+ok(both_say(qr/\[notice\].*"\Q$file\E": read 1 keys/), 'which each says');
+
+$t->log_mark;
+chmod 0700, $t->path('registry');
+ok(told(), 'a directory that the workers may not enter');
+
+$t->log_mark;
+chmod 0755, $t->path('registry');
+ok(both_say(qr/\[notice\].*"\Q$file\E" can be read again, and is as it was/),
+   'and may again');
+ok(!failing(), 'which the status tells');
 
 $t->log_mark;
 chmod 0600, $file;
