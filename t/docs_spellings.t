@@ -106,6 +106,17 @@ for my $file (qw(vibelock.conf nginx.conf)) {
     $up->release('held');
     is($held->response->status, 200, "$file: and the lock was held meanwhile");
 
+    for my $uri ("$servers/theirs/exec/../..", "$servers/theirs%2Fexec%2F../..",
+                 "$servers/theirs/exec;/../..", "$servers/theirs/exec%3F/../..")
+    {
+        my $whole = $uri . ($mine =~ s/^\Q$servers//r) . '/exec?a=%20b';
+
+        is($t->post($whole, headers => { %key, 'X-Upstream' => 'ok' },
+                    body => '{}')->status, 200, "$file: $whole");
+        is(($up->requests)[-1]{uri}, "$mine/exec?a=%20b",
+           "$file: the platform gets whose server it is");
+    }
+
     $t->finish;
 }
 
