@@ -41,7 +41,7 @@ use Vibelock::Util qw(now);
 
 my %usual = (
     limit    => 1800,
-    rounds   => 7,
+    rounds   => 11,
     seconds  => 0.25,
     first    => 3000,
     servers  => 1000,
