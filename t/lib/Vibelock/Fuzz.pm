@@ -67,7 +67,7 @@ sub compile {
     my ($program, $how) = @_;
 
     my ($tree) = grep { -e "$_/objs/ngx_auto_config.h" }
-                 map { "$root/build/$_" } qw(plain crash asan clang static);
+                 map { "$root/build/$_" } qw(plain crash asan clang static source);
 
     BAIL_OUT('nginx is not configured yet: run ./build.sh build')
         unless $tree;
