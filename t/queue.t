@@ -18,7 +18,7 @@ my $root = abs_path(dirname(__FILE__) . '/..');
 my $dir = tempdir(CLEANUP => 1);
 
 my ($tree) = grep { -e "$_/objs/ngx_auto_config.h" }
-             map { "$root/build/$_" } qw(plain crash asan clang static);
+             map { "$root/build/$_" } qw(plain crash asan clang static source);
 
 BAIL_OUT('nginx is not configured yet: run ./build.sh build') unless $tree;
 

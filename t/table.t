@@ -63,7 +63,7 @@ done_testing();
 sub compile {
     my ($name, @defines) = @_;
 
-    my @trees = map { "$root/build/$_" } qw(plain crash asan clang static);
+    my @trees = map { "$root/build/$_" } qw(plain crash asan clang static source);
     my ($tree) = grep { -e "$_/objs/ngx_auto_config.h" } @trees;
 
     BAIL_OUT('nginx is not configured yet: run ./build.sh build')
