@@ -45,7 +45,8 @@ static const EVP_MD               *ngx_http_vibelock_digest_md;
 
 static ngx_http_vibelock_seed_t    ngx_http_vibelock_digest_seed;
 
-static ngx_http_vibelock_digest_t  ngx_http_vibelock_digests[NGX_HTTP_VIBELOCK_DIGESTS];
+static ngx_http_vibelock_digest_t
+    ngx_http_vibelock_digests[NGX_HTTP_VIBELOCK_DIGESTS];
 
 
 ngx_int_t
