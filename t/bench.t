@@ -10,6 +10,9 @@ use Cwd qw(abs_path);
 use File::Basename qw(dirname);
 use Test::More;
 
+use lib dirname(abs_path(__FILE__)) . '/bench/lib';
+
+use Bench::Earlier;
 use Vibelock::Process qw(run);
 
 plan skip_all => 'it measures the module as it is built for use'
@@ -37,5 +40,38 @@ for my $row (@rows) {
 
 my ($usage) = run([$^X, "$bench/bench.pl", '--nonsense']);
 isnt($usage, 0, 'an unknown option is refused');
+
+# Whether two runs agree.
+
+my $table = <<'END';
+| what     | alternative | vibelock | ratio (spread)       | bar | met |
+| -------- | ----------- | -------- | -------------------- | --- | --- |
+| one      | it: 1 µs    | 2 µs     | 1.10 (1.00 to 1.20)  |     |     |
+| the same | that: 3 µs  | 2 µs     | 0.50                 |     |     |
+| bytes    | it: 4 bytes | 2 bytes  |                      |     |     |
+| waits    | it: 4 ms    | 2 ms     | 1,000 ms (-1 ms to 2,000 ms) | | |
+END
+
+my $earlier = Bench::Earlier->new("- taken on 2024-02-29, in 1 round\n"
+    . "<!-- begin time -->\n$table<!-- end time -->\n", 'time');
+
+is($earlier->date, '2024-02-29', 'an earlier run has its day');
+
+is_deeply([$earlier->compare(time => $table)], [3],
+          'a run agrees with itself');
+
+is_deeply([$earlier->compare(time => $table =~ s/1\.10 \(/1.21 (/r)],
+          [2, 'one, beside it: 1.10 (1.00 to 1.20) then, '
+              . '1.21 (1.00 to 1.20) now'],
+          'a median outside the earlier spread is told');
+
+is_deeply([$earlier->compare(time => $table =~ s/1\.00 to/1.15 to/r)],
+          [2, 'one, beside it: 1.10 (1.00 to 1.20) then, '
+              . '1.10 (1.15 to 1.20) now'],
+          'and an earlier median outside the new spread');
+
+is_deeply([$earlier->compare(time => $table =~ s/0\.50 /0.51 /r)],
+          [2, 'one, the same, beside that: 0.50 then, 0.51 now'],
+          '"the same" is what stands above it');
 
 done_testing();

@@ -10,8 +10,8 @@
 # --part    requests, count, held, swept, growth, bus; all by default
 # --keep    leave the directory with all files, and callgrind's
 #
-# Prints tables. A whole run with neither --quick nor --part puts them into
-# docs/performance.md too.
+# Prints tables, and whether they agree with those of docs/performance.md. A
+# whole run with neither --quick nor --part puts them there in their place.
 
 use strict;
 use warnings;
@@ -29,6 +29,7 @@ BEGIN { $root = abs_path(dirname(__FILE__) . '/../..') }
 use lib "$root/t/bench/lib", "$root/t/lib";
 
 use Bench::Bus;
+use Bench::Earlier;
 use Bench::Load;
 use Bench::Machine qw(describe program redis_server);
 use Bench::Million;
@@ -37,7 +38,7 @@ use Bench::Report;
 use Bench::Requests;
 use Bench::Row;
 use Bench::Setup;
-use Vibelock::Util qw(now);
+use Vibelock::Util qw(now read_file);
 
 my %usual = (
     limit    => 1800,
@@ -284,16 +285,44 @@ sub finish {
     print "$text{time}\n" if @timed;
     print "$text{count}\n$text{profile}\n" if @counted;
 
+    my $page = "$root/docs/performance.md";
+    my @agreement = $smoke ? () : agreement($page, \%text);
+
+    print map { "- $_\n" } @agreement;
+
     return if $quick || $smoke || @parts;
 
+    $text{machine} .= join '', map { "- $_\n" } @agreement;
+
     for my $name ('machine', 'time', $count ? qw(count profile) : ()) {
-        Bench::Report::insert("$root/docs/performance.md", $name,
-                              "\n$text{$name}\n");
+        Bench::Report::insert($page, $name, "\n$text{$name}\n");
     }
 
     say_what('docs/performance.md has these figures now');
 
     return;
+}
+
+# With the run that the page has figures of.
+
+sub agreement {
+    my ($page, $text) = @_;
+
+    my @tables = grep { $text->{$_} } qw(time count);
+    my $earlier = Bench::Earlier->new(read_file($page), @tables);
+    my ($same, @other) = (0);
+
+    for my $name (@tables) {
+        my ($n, @lines) = $earlier->compare($name => $text->{$name});
+
+        $same += $n;
+        push @other, map { "not $_" } @lines;
+    }
+
+    return (sprintf('beside the run of %s, whose figures stood here before: '
+                    . '%d of %d ratios agree, each median within the spread of '
+                    . 'the other', $earlier->date, $same, $same + @other),
+            @other);
 }
 
 END {
