@@ -11,6 +11,7 @@
 
 #include "ngx_http_vibelock_digest.h"
 #include "ngx_http_vibelock_entry.h"
+#include "ngx_http_vibelock_plain.h"
 
 
 #define NGX_HTTP_VIBELOCK_ENTRY_VERSION_1  1
@@ -41,8 +42,6 @@ static size_t ngx_http_vibelock_entry_write(ngx_http_vibelock_entry_t *entry,
     u_char *buf);
 static ngx_int_t ngx_http_vibelock_entry_read(
     ngx_http_vibelock_entry_t *entry, u_char *data, size_t len);
-static size_t ngx_http_vibelock_entry_plain(u_char *text, u_char *last,
-    size_t max);
 static ngx_http_vibelock_entry_e ngx_http_vibelock_entry_members(
     ngx_http_vibelock_entry_t *entry, json_t *json);
 static size_t ngx_http_vibelock_entry_text(json_t *json, const char *name,
@@ -138,12 +137,8 @@ ngx_http_vibelock_entry_write(ngx_http_vibelock_entry_t *entry, u_char *buf)
 {
     u_char  *p;
 
-    if (ngx_http_vibelock_entry_plain(entry->key, entry->key + entry->key_len,
-                                      entry->key_len)
-        != entry->key_len
-        || ngx_http_vibelock_entry_plain(entry->from,
-                                         entry->from + entry->from_len,
-                                         entry->from_len)
+    if (ngx_http_vibelock_plain(entry->key, entry->key_len) != entry->key_len
+        || ngx_http_vibelock_plain(entry->from, entry->from_len)
            != entry->from_len)
     {
         return 0;
@@ -181,8 +176,8 @@ ngx_http_vibelock_entry_read(ngx_http_vibelock_entry_t *entry, u_char *data,
         return NGX_DECLINED;
     }
 
-    entry->key_len = ngx_http_vibelock_entry_plain(p, last,
-                                                 NGX_HTTP_VIBELOCK_ENTRY_KEY);
+    entry->key_len = ngx_http_vibelock_plain(p,
+                         ngx_min(last - p, NGX_HTTP_VIBELOCK_ENTRY_KEY));
     ngx_memcpy(entry->key, p, entry->key_len);
     p += entry->key_len;
 
@@ -227,8 +222,8 @@ ngx_http_vibelock_entry_read(ngx_http_vibelock_entry_t *entry, u_char *data,
         return NGX_DECLINED;
     }
 
-    entry->from_len = ngx_http_vibelock_entry_plain(p, last,
-                                                NGX_HTTP_VIBELOCK_ENTRY_FROM);
+    entry->from_len = ngx_http_vibelock_plain(p,
+                          ngx_min(last - p, NGX_HTTP_VIBELOCK_ENTRY_FROM));
     ngx_memcpy(entry->from, p, entry->from_len);
     p += entry->from_len;
 
@@ -241,29 +236,6 @@ ngx_http_vibelock_entry_read(ngx_http_vibelock_entry_t *entry, u_char *data,
     }
 
     return NGX_OK;
-}
-
-
-/* how many of the bytes, up to "max", stand in JSON as they are */
-
-static size_t
-ngx_http_vibelock_entry_plain(u_char *text, u_char *last, size_t max)
-{
-    u_char  ch, *p;
-
-    if ((size_t) (last - text) > max) {
-        last = text + max;
-    }
-
-    for (p = text; p < last; p++) {
-        ch = *p;
-
-        if (ch < 0x20 || ch > 0x7e || ch == '"' || ch == '\\') {
-            break;
-        }
-    }
-
-    return p - text;
 }
 
 

@@ -7,19 +7,12 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include "ngx_http_vibelock_plain.h"
 #include "ngx_http_vibelock_scan.h"
 
 
 #define NGX_HTTP_VIBELOCK_SCAN_MEMBERS  16
 #define NGX_HTTP_VIBELOCK_SCAN_DIGITS   9
-
-/* bytes that are looked at together, each by itself */
-
-#define NGX_HTTP_VIBELOCK_SCAN_BYTES    16
-
-typedef signed char  ngx_http_vibelock_bytes_t
-                     __attribute__((vector_size(NGX_HTTP_VIBELOCK_SCAN_BYTES)));
-
 
 /* a text, and how much of it was read */
 
@@ -34,7 +27,6 @@ typedef struct {
 static ngx_int_t ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan);
 static ngx_int_t ngx_http_vibelock_scan_string(
     ngx_http_vibelock_scan_t *scan);
-static ngx_inline ngx_uint_t ngx_http_vibelock_scan_plain(u_char *p);
 static ngx_int_t ngx_http_vibelock_scan_number(ngx_http_vibelock_scan_t *scan,
     ngx_uint_t *value);
 static ngx_int_t ngx_http_vibelock_scan_word(ngx_http_vibelock_scan_t *scan,
@@ -126,31 +118,20 @@ ngx_http_vibelock_scan(ngx_str_t *text, ngx_str_t *name, ngx_uint_t *value)
 static ngx_int_t
 ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan)
 {
-    u_char      ch, *p;
-    ngx_str_t  *name;
-    ngx_uint_t  i;
+    u_char      *p;
+    ngx_str_t   *name;
+    ngx_uint_t   i;
 
     if (scan->members == NGX_HTTP_VIBELOCK_SCAN_MEMBERS) {
         return NGX_AGAIN;
     }
 
-    for (p = scan->pos; /* void */ ; p++) {
+    p = scan->pos + ngx_http_vibelock_plain(scan->pos, scan->last - scan->pos);
 
-        if (p == scan->last) {
-            return NGX_AGAIN;
-        }
+    /* an escaped name may be another one's double */
 
-        ch = *p;
-
-        if (ch == '"') {
-            break;
-        }
-
-        /* an escaped name may be another one's double */
-
-        if (ch < 0x20 || ch >= 0x80 || ch == '\\') {
-            return NGX_AGAIN;
-        }
+    if (p == scan->last || *p != '"') {
+        return NGX_AGAIN;
     }
 
     name = &scan->names[scan->members];
@@ -181,40 +162,28 @@ ngx_http_vibelock_scan_string(ngx_http_vibelock_scan_t *scan)
 {
     u_char  ch, *p, *last;
 
+    p = scan->pos;
     last = scan->last;
 
-    for (p = scan->pos; p < last; p++) {
-
-        while (last - p >= NGX_HTTP_VIBELOCK_SCAN_BYTES
-               && ngx_http_vibelock_scan_plain(p))
-        {
-            p += NGX_HTTP_VIBELOCK_SCAN_BYTES;
-        }
+    for ( ;; ) {
+        p += ngx_http_vibelock_plain(p, last - p);
 
         if (p == last) {
-            break;
+            return NGX_AGAIN;
         }
 
-        ch = *p;
+        ch = *p++;
 
         if (ch == '"') {
-            scan->pos = p + 1;
+            scan->pos = p;
             return NGX_OK;
         }
 
-        if (ch < 0x20 || ch >= 0x80) {
+        if (ch != '\\' || p == last) {
             return NGX_AGAIN;
         }
 
-        if (ch != '\\') {
-            continue;
-        }
-
-        if (++p == last) {
-            return NGX_AGAIN;
-        }
-
-        switch (*p) {
+        switch (*p++) {
 
         case '"':
         case '\\':
@@ -230,28 +199,6 @@ ngx_http_vibelock_scan_string(ngx_http_vibelock_scan_t *scan)
             return NGX_AGAIN;
         }
     }
-
-    return NGX_AGAIN;
-}
-
-
-/* 1 when there is nothing in so many bytes that a string has to stop at */
-
-static ngx_inline ngx_uint_t
-ngx_http_vibelock_scan_plain(u_char *p)
-{
-    uint64_t                   found[NGX_HTTP_VIBELOCK_SCAN_BYTES / 8];
-    ngx_http_vibelock_bytes_t  bytes;
-
-    ngx_memcpy(&bytes, p, sizeof(bytes));
-
-    /* signed: what is not ASCII is less than a space as well */
-
-    bytes = (bytes < 0x20) | (bytes == '"') | (bytes == '\\');
-
-    ngx_memcpy(found, &bytes, sizeof(bytes));
-
-    return (found[0] | found[1]) == 0;
 }
 
 

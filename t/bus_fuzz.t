@@ -14,7 +14,7 @@ my $whole = entry(key => 'web-1', at => 1_790_000_000_000);
 
 Vibelock::Fuzz::run_test(
     target    => 'entry',
-    sources   => [qw(entry digest hash)],
+    sources   => [qw(entry digest hash plain)],
     libraries => [qw(-ljansson -lcrypto)],
     max       => 5000,
     seeds     => {

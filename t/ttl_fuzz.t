@@ -23,7 +23,7 @@ my %bytes = map {
 
 Vibelock::Fuzz::run_test(
     target    => 'scan',
-    sources   => ['scan'],
+    sources   => [qw(scan plain)],
     libraries => ['-ljansson'],
     max       => 400,
     seeds     => {

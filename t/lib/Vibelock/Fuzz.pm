@@ -5,7 +5,7 @@ package Vibelock::Fuzz;
 #
 #   Vibelock::Fuzz::run_test(
 #       target    => 'entry',               t/fuzz/entry.c
-#       sources   => ['entry', 'digest'],   src/ngx_http_vibelock_<that>.c
+#       sources   => ['entry', 'plain'],   src/ngx_http_vibelock_<that>.c
 #       libraries => ['-ljansson'],
 #       seeds     => { name => $bytes },    what it begins with
 #       words     => ['"key"', 'null'],     what it puts in

@@ -20,7 +20,7 @@ my @parts = (
     'who calls, and whose the server is' =>
         qr/vibelock_(caller|digest|registry|lookup|hash_wide)/,
     "the server's id: its hashes"        => qr/vibelock_hash/,
-    'the TTL in the body'                => qr/vibelock_(ttl|scan)/,
+    'the TTL in the body'                => qr/vibelock_(ttl|scan|plain)/,
     'the table of locks'                 =>
         qr/vibelock_(table|cells|wheel|zone_count)|ngx_shmtx/,
     'the answer'                         => qr/vibelock_(reply|refuse)/,

@@ -1,0 +1,69 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_http_vibelock_plain.h"
+
+
+/* bytes that are looked at together, each by itself */
+
+#define NGX_HTTP_VIBELOCK_PLAIN_BYTES  16
+
+typedef signed char  ngx_http_vibelock_bytes_t
+                     __attribute__((vector_size(NGX_HTTP_VIBELOCK_PLAIN_BYTES)));
+
+
+/* which of eight bytes in a row, all bits of which are 1 or 0, is the first */
+
+#if (NGX_HAVE_LITTLE_ENDIAN)
+#define ngx_http_vibelock_plain_first(eight)  (__builtin_ctzll(eight) / 8)
+#else
+#define ngx_http_vibelock_plain_first(eight)  (__builtin_clzll(eight) / 8)
+#endif
+
+
+size_t
+ngx_http_vibelock_plain(u_char *text, size_t len)
+{
+    u_char                     ch, *p, *last;
+    uint64_t                   stops[NGX_HTTP_VIBELOCK_PLAIN_BYTES / 8];
+    ngx_http_vibelock_bytes_t  bytes;
+
+    last = text + len;
+
+    for (p = text;
+         last - p >= NGX_HTTP_VIBELOCK_PLAIN_BYTES;
+         p += NGX_HTTP_VIBELOCK_PLAIN_BYTES)
+    {
+        ngx_memcpy(&bytes, p, sizeof(bytes));
+
+        /* signed: what is not ASCII is less than a space as well */
+
+        bytes = (bytes < 0x20) | (bytes == '"') | (bytes == '\\');
+
+        ngx_memcpy(stops, &bytes, sizeof(bytes));
+
+        if (stops[0]) {
+            return p - text + ngx_http_vibelock_plain_first(stops[0]);
+        }
+
+        if (stops[1]) {
+            return p - text + 8 + ngx_http_vibelock_plain_first(stops[1]);
+        }
+    }
+
+    for ( /* void */ ; p < last; p++) {
+        ch = *p;
+
+        if (ch < 0x20 || ch >= 0x80 || ch == '"' || ch == '\\') {
+            break;
+        }
+    }
+
+    return p - text;
+}
