@@ -298,6 +298,10 @@ ngx_http_vibelock_bus_zone(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
                  | ngx_murmur_hash2(bz->stream.data, bz->stream.len)
                  | 1;
 
+    if (ngx_http_vibelock_bus_publish_zone(cf, bz) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
     return NGX_CONF_OK;
 }
 

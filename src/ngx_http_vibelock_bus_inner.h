@@ -31,6 +31,7 @@ typedef struct {
     ngx_str_t                        stream;
     uint64_t                         source;     /* that stream, there */
     ngx_str_t                        from;       /* in entries of ours */
+    ngx_str_t                        xadd;       /* the command's beginning */
     ngx_http_vibelock_bus_share_t   *share;
     ngx_http_vibelock_queue_t       *queue;
     ngx_slab_pool_t                 *pool;
@@ -87,10 +88,13 @@ void ngx_http_vibelock_bus_lost(ngx_http_vibelock_bus_t *bus,
     ngx_http_vibelock_bus_side_e side, ngx_http_vibelock_redis_t *redis);
 
 /*
- * bus_publish.c: sends what waits, as far as it can now, when it has turned all
- * queues; and says that it can, where another worker says that it cannot.
+ * bus_publish.c: makes ready what is sent for a zone whose stream is known.
+ * Sends what waits, as far as it can now, when it has turned all queues; and
+ * says that it can, where another worker says that it cannot.
  */
 
+ngx_int_t ngx_http_vibelock_bus_publish_zone(ngx_conf_t *cf,
+    ngx_http_vibelock_bus_zone_t *bz);
 void ngx_http_vibelock_bus_publish_start(ngx_http_vibelock_bus_t *bus);
 void ngx_http_vibelock_bus_publish_stop(ngx_http_vibelock_bus_t *bus);
 void ngx_http_vibelock_bus_publish_turn(ngx_http_vibelock_bus_t *bus);

@@ -21,12 +21,11 @@
 /* a worker that says nothing for so long after a reply's time is dead, ms */
 #define NGX_HTTP_VIBELOCK_BUS_SILENT  1000
 
-/* the command around its stream and its entry, in Redis's protocol */
+/* the command up to its entry, in Redis's protocol */
 
-#define NGX_HTTP_VIBELOCK_BUS_XADD        "*8\r\n$4\r\nXADD\r\n$"
-
-#define NGX_HTTP_VIBELOCK_BUS_XADD_ENTRY                                      \
-    "\r\n$6\r\nMAXLEN\r\n$1\r\n~\r\n$5\r\n10000\r\n$1\r\n*\r\n"                \
+#define NGX_HTTP_VIBELOCK_BUS_XADD                                            \
+    "*8\r\n$4\r\nXADD\r\n$%uz\r\n%V\r\n"                                      \
+    "$6\r\nMAXLEN\r\n$1\r\n~\r\n$5\r\n10000\r\n$1\r\n*\r\n"                    \
     "$7\r\nrelease\r\n$"
 
 /* after an error that is this stream's own, ms */
@@ -58,6 +57,31 @@ static void ngx_http_vibelock_bus_publish_error(
 
 #define ngx_http_vibelock_bus_publish_cell(id)    ((uint32_t) (id))
 #define ngx_http_vibelock_bus_publish_serial(id)  ((uint32_t) ((id) >> 32))
+
+
+ngx_int_t
+ngx_http_vibelock_bus_publish_zone(ngx_conf_t *cf,
+    ngx_http_vibelock_bus_zone_t *bz)
+{
+    size_t   size;
+    u_char  *p;
+
+    size = sizeof(NGX_HTTP_VIBELOCK_BUS_XADD) + NGX_SIZE_T_LEN
+           + bz->stream.len;
+
+    p = ngx_pnalloc(cf->pool, size + NGX_SIZE_T_LEN + 2 * (sizeof(CRLF) - 1)
+                              + NGX_HTTP_VIBELOCK_ENTRY_MAX);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    bz->xadd.data = p;
+    bz->xadd.len = ngx_sprintf(p, NGX_HTTP_VIBELOCK_BUS_XADD, bz->stream.len,
+                               &bz->stream)
+                   - p;
+
+    return NGX_OK;
+}
 
 
 void
@@ -319,10 +343,9 @@ static ngx_int_t
 ngx_http_vibelock_bus_publish_send(ngx_http_vibelock_bus_zone_t *bz,
     ngx_http_vibelock_queued_t *item)
 {
-    u_char                     *p, *text;
+    u_char                     *p;
     u_char                      json[NGX_HTTP_VIBELOCK_ENTRY_MAX];
     size_t                      len;
-    ngx_int_t                   rc;
     ngx_http_vibelock_redis_t  *redis;
     ngx_http_vibelock_entry_t   entry;
 
@@ -344,32 +367,19 @@ ngx_http_vibelock_bus_publish_send(ngx_http_vibelock_bus_zone_t *bz,
         return NGX_ERROR;
     }
 
-    text = ngx_alloc(sizeof(NGX_HTTP_VIBELOCK_BUS_XADD
-                            NGX_HTTP_VIBELOCK_BUS_XADD_ENTRY) - 1
-                     + bz->stream.len + len
-                     + 2 * NGX_SIZE_T_LEN + 3 * (sizeof(CRLF) - 1),
-                     bz->bus->log);
-    if (text == NULL) {
-        return NGX_ERROR;
-    }
+    /* behind the beginning there is room for the rest */
 
-    p = ngx_cpymem(text, NGX_HTTP_VIBELOCK_BUS_XADD,
-                   sizeof(NGX_HTTP_VIBELOCK_BUS_XADD) - 1);
-    p = ngx_sprintf(p, "%uz" CRLF, bz->stream.len);
-    p = ngx_cpymem(p, bz->stream.data, bz->stream.len);
-    p = ngx_cpymem(p, NGX_HTTP_VIBELOCK_BUS_XADD_ENTRY,
-                   sizeof(NGX_HTTP_VIBELOCK_BUS_XADD_ENTRY) - 1);
+    p = bz->xadd.data + bz->xadd.len;
+
     p = ngx_sprintf(p, "%uz" CRLF, len);
     p = ngx_cpymem(p, json, len);
     p = ngx_cpymem(p, CRLF, sizeof(CRLF) - 1);
 
-    rc = ngx_http_vibelock_redis_send(redis, text, p - text, 0,
-                                      ngx_http_vibelock_bus_publish_reply, bz,
-                                      ngx_http_vibelock_bus_publish_id(item));
-
-    ngx_free(text);
-
-    return rc;
+    return ngx_http_vibelock_redis_send(redis, bz->xadd.data,
+                                        p - bz->xadd.data, 0,
+                                        ngx_http_vibelock_bus_publish_reply,
+                                        bz,
+                                        ngx_http_vibelock_bus_publish_id(item));
 }
 
 

@@ -71,6 +71,10 @@ static void ngx_http_vibelock_redis_settle(ngx_http_vibelock_redis_t *redis);
 static int64_t ngx_http_vibelock_redis_time(redisReply *reply);
 static void ngx_http_vibelock_redis_reply(redisAsyncContext *ac, void *reply,
     void *data);
+static ngx_http_vibelock_redis_command_t *ngx_http_vibelock_redis_take(
+    ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_redis_answer(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply);
 
 static void ngx_http_vibelock_redis_deadline(ngx_http_vibelock_redis_t *redis);
 static void ngx_http_vibelock_redis_deadline_handler(ngx_event_t *ev);
@@ -140,6 +144,7 @@ ngx_http_vibelock_redis_init(ngx_http_vibelock_redis_t *redis)
     ngx_event_t  *ev;
 
     ngx_queue_init(&redis->commands);
+    ngx_queue_init(&redis->spare);
 
     redis->why = NGX_HTTP_VIBELOCK_REDIS_IDLE;
     redis->naddrs = redis->url->naddrs;
@@ -182,6 +187,8 @@ ngx_http_vibelock_redis_open(ngx_http_vibelock_redis_t *redis)
 void
 ngx_http_vibelock_redis_close(ngx_http_vibelock_redis_t *redis)
 {
+    ngx_queue_t  *q;
+
     redis->opened = 0;
 
     if (redis->retry.timer_set) {
@@ -194,6 +201,13 @@ ngx_http_vibelock_redis_close(ngx_http_vibelock_redis_t *redis)
     }
 
     ngx_http_vibelock_redis_abandon(redis, NGX_HTTP_VIBELOCK_REDIS_IDLE, 0);
+
+    while (!ngx_queue_empty(&redis->spare)) {
+        q = ngx_queue_head(&redis->spare);
+        ngx_queue_remove(q);
+
+        ngx_free(ngx_queue_data(q, ngx_http_vibelock_redis_command_t, queue));
+    }
 }
 
 
@@ -232,7 +246,7 @@ ngx_http_vibelock_redis_send(ngx_http_vibelock_redis_t *redis, u_char *text,
         return NGX_ERROR;
     }
 
-    command = ngx_alloc(sizeof(ngx_http_vibelock_redis_command_t), redis->log);
+    command = ngx_http_vibelock_redis_take(redis);
     if (command == NULL) {
         return NGX_ERROR;
     }
@@ -241,7 +255,7 @@ ngx_http_vibelock_redis_send(ngx_http_vibelock_redis_t *redis, u_char *text,
                                    NULL, (char *) text, len)
         != REDIS_OK)
     {
-        ngx_free(command);
+        ngx_queue_insert_head(&redis->spare, &command->queue);
         return NGX_ERROR;
     }
 
@@ -494,10 +508,8 @@ ngx_http_vibelock_redis_attach(ngx_http_vibelock_redis_t *redis)
 static redisAsyncContext *
 ngx_http_vibelock_redis_detach(ngx_http_vibelock_redis_t *redis)
 {
-    ngx_queue_t                        *q;
-    ngx_connection_t                   *c;
-    redisAsyncContext                  *ac;
-    ngx_http_vibelock_redis_command_t  *command;
+    ngx_connection_t   *c;
+    redisAsyncContext  *ac;
 
     ac = redis->ac;
     c = redis->connection;
@@ -544,13 +556,7 @@ ngx_http_vibelock_redis_detach(ngx_http_vibelock_redis_t *redis)
     }
 
     while (!ngx_queue_empty(&redis->commands)) {
-        q = ngx_queue_head(&redis->commands);
-        ngx_queue_remove(q);
-
-        command = ngx_queue_data(q, ngx_http_vibelock_redis_command_t, queue);
-        command->handler(redis, NULL, command->data, command->id);
-
-        ngx_free(command);
+        ngx_http_vibelock_redis_answer(redis, NULL);
     }
 
     return ac;
@@ -939,9 +945,7 @@ ngx_http_vibelock_redis_time(redisReply *reply)
 static void
 ngx_http_vibelock_redis_reply(redisAsyncContext *ac, void *reply, void *data)
 {
-    ngx_queue_t                        *q;
-    ngx_http_vibelock_redis_t          *redis;
-    ngx_http_vibelock_redis_command_t  *command;
+    ngx_http_vibelock_redis_t  *redis;
 
     redis = ac->data;
 
@@ -951,17 +955,49 @@ ngx_http_vibelock_redis_reply(redisAsyncContext *ac, void *reply, void *data)
         return;
     }
 
+    ngx_http_vibelock_redis_answer(redis, reply);
+
+    if (redis->ac == ac) {
+        ngx_http_vibelock_redis_deadline(redis);
+    }
+}
+
+
+/* memory for a command; what was answered leaves its own behind */
+
+static ngx_http_vibelock_redis_command_t *
+ngx_http_vibelock_redis_take(ngx_http_vibelock_redis_t *redis)
+{
+    ngx_queue_t  *q;
+
+    if (ngx_queue_empty(&redis->spare)) {
+        return ngx_alloc(sizeof(ngx_http_vibelock_redis_command_t),
+                         redis->log);
+    }
+
+    q = ngx_queue_head(&redis->spare);
+    ngx_queue_remove(q);
+
+    return ngx_queue_data(q, ngx_http_vibelock_redis_command_t, queue);
+}
+
+
+/* the reply of the first one, which its handler may send others after */
+
+static void
+ngx_http_vibelock_redis_answer(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply)
+{
+    ngx_queue_t                        *q;
+    ngx_http_vibelock_redis_command_t  *command;
+
     q = ngx_queue_head(&redis->commands);
     ngx_queue_remove(q);
 
     command = ngx_queue_data(q, ngx_http_vibelock_redis_command_t, queue);
     command->handler(redis, reply, command->data, command->id);
 
-    ngx_free(command);
-
-    if (redis->ac == ac) {
-        ngx_http_vibelock_redis_deadline(redis);
-    }
+    ngx_queue_insert_head(&redis->spare, &command->queue);
 }
 
 

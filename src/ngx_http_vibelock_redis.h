@@ -110,6 +110,7 @@ struct ngx_http_vibelock_redis_s {
     ngx_uint_t                          pushed;    /* in this turn */
     ngx_resolver_ctx_t                 *resolving;
     ngx_queue_t                         commands;  /* sent, no reply yet */
+    ngx_queue_t                         spare;     /* for the next ones */
     ngx_event_t                         deadline;
     ngx_event_t                         retry;
     ngx_event_t                         test;
