@@ -9,6 +9,7 @@ use warnings;
 use Test::More;
 
 use Vibelock::Test;
+use Vibelock::Verdict qw(verdict);
 
 my $t = Vibelock::Test->new;
 
@@ -20,10 +21,7 @@ sub said {
     $t->http("vibelock_zone \$arg_id zone=ops:1m;\n$http");
     $t->server($server);
 
-    my ($code, $output) = $t->config_test;
-
-    return "$code: " . join ' ', map { s/ in \S+test\.conf:\d+$//r }
-        $output =~ /^nginx: \[emerg\] (.*)/mg;
+    return verdict($t);
 }
 
 my $registry = 'vibelock_registry %%DIR%%/registry.json;';

@@ -10,6 +10,7 @@ use JSON::PP ();
 use Test::More;
 
 use Vibelock::Test;
+use Vibelock::Verdict qw(verdict);
 
 my $t = Vibelock::Test->new;
 
@@ -24,23 +25,20 @@ sub said {
 
     $t->write_file('registry.json', $text);
 
-    my ($code, $output) = $t->config_test;
-
-    return "$code " . join ' ', map { s/ in \S+test\.conf:\d+$//r }
-        $output =~ /^nginx: \[emerg\] (.*)/mg;
+    return verdict($t);
 }
 
 sub refused {
     my ($text, $expected, $name) = @_;
 
-    return is(said($text), "1 vibelock_registry \"$file\": $expected",
+    return is(said($text), "1: vibelock_registry \"$file\": $expected",
               $name // $text);
 }
 
 sub accepted {
     my ($text, $name) = @_;
 
-    return is(said($text), '0 ', $name);
+    return is(said($text), '0: ', $name);
 }
 
 # A good registry, with one thing changed.
@@ -105,7 +103,7 @@ subtest 'no JSON' => sub {
             . ' key near \'"version"\'', 'a member twice');
     refused('[]', 'must be an object');
     like(said("{\"version\":1,\"keys\":[\"\xff\"],\"servers\":[]}"),
-         qr/^1 .*unable to decode byte 0xff$/, 'not UTF-8');
+         qr/^1: .*unable to decode byte 0xff$/, 'not UTF-8');
     unlike(said('{"keys":[{"sha256":"a secret" "x"'), qr/secret/,
            'what is near an error may be a key, and is not shown');
 };

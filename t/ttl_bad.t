@@ -8,45 +8,17 @@ use warnings;
 use Test::More;
 
 use Vibelock::Test;
+use Vibelock::Verdict qw(refuses accepts);
 
 my $t = Vibelock::Test->new;
 
 my $zone = 'vibelock_zone $arg_id zone=ops:1m;';
 
-sub config {
-    my ($http, $server) = @_;
-
-    $t->http($http);
-    $t->server($server // '');
-
-    my ($code, $output) = $t->config_test;
-    my @lines = map { s/ in \S+test\.conf:\d+$//r }
-                $output =~ /^nginx: \[emerg\] (.*)/mg;
-
-    return ($code, @lines);
-}
-
 sub location_refuses {
     my ($lines, $expected, $name) = @_;
 
-    return refuses($name // $lines, $expected, $zone,
+    return refuses($t, $name // $lines, $expected, $zone,
                    "location / { $lines }");
-}
-
-sub refuses {
-    my ($name, $expected, @config) = @_;
-
-    my ($code, @said) = config(@config);
-
-    return is("$code: @said", "1: $expected", $name);
-}
-
-sub accepts {
-    my ($name, @config) = @_;
-
-    my ($code, @said) = config(@config);
-
-    return is("$code: @said", '0: ', $name);
 }
 
 my $wrong = sub {
@@ -115,7 +87,7 @@ location_refuses('vibelock_ttl;',
     'invalid number of arguments in "vibelock_ttl" directive');
 
 my $n = 0;
-accepts('good values', $zone, join "\n", map {
+accepts($t, 'good values', $zone, join "\n", map {
     'location /' . ++$n . " { vibelock_ttl $_; }"
 } '1ms', '1', '15m', '1h30m', '30d', '2592000s', 'json=timeout',
   'json=timeout default=60s add=90s max=1h', 'max=1h add=0 json=x',
