@@ -168,6 +168,14 @@ ngx_http_vibelock_zone_set(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones)
         return NGX_CONF_ERROR;
     }
 
+    if (zone->key.lengths == NULL) {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "the key \"%V\" of \"vibelock_zone\" \"%V\" has "
+                           "no variable, so all its requests share one lock; "
+                           "write \"$%V\" if a variable is meant",
+                           &value[1], &name, &value[1]);
+    }
+
     zone->variable = ngx_http_vibelock_zone_variable(cf, &value[1]);
 
     shm_zone = ngx_shared_memory_add(cf, &name, size,

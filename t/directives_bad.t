@@ -9,6 +9,7 @@ use warnings;
 use Test::More;
 
 use Vibelock::Test;
+use Vibelock::Verdict qw(refuses accepts warns);
 
 my $t = Vibelock::Test->new;
 
@@ -16,48 +17,19 @@ $t->write_file('registry.json', '{"version":1,"keys":[],"servers":[]}');
 
 my $zone = 'vibelock_zone $arg_id zone=ops:1m;';
 
-sub config {
-    my ($http, $server) = @_;
-
-    $t->http($http);
-    $t->server($server // '');
-
-    my ($code, $output) = $t->config_test;
-    my @lines = map { s/ in \S+test\.conf:\d+$//r }
-                $output =~ /^nginx: \[emerg\] (.*)/mg;
-
-    return ($code, @lines);
-}
-
 # In http, and in a location.
 
 sub http_refuses {
     my ($lines, $expected, $name) = @_;
 
-    return refuses($name // $lines, $expected, $lines);
+    return refuses($t, $name // $lines, $expected, $lines);
 }
 
 sub location_refuses {
     my ($lines, $expected, $name) = @_;
 
-    return refuses($name // $lines, $expected, $zone,
+    return refuses($t, $name // $lines, $expected, $zone,
                    "location / { $lines }");
-}
-
-sub refuses {
-    my ($name, $expected, @config) = @_;
-
-    my ($code, @said) = config(@config);
-
-    return is("$code: @said", "1: $expected", $name);
-}
-
-sub accepts {
-    my ($name, @config) = @_;
-
-    my ($code, @said) = config(@config);
-
-    return is("$code: @said", '0: ', $name);
 }
 
 my $size = 'it must be "zone=<name>:<size>", as in "zone=ops:10m"';
@@ -112,14 +84,21 @@ subtest 'vibelock_zone' => sub {
     http_refuses("$zone vibelock_zone \$arg_id zone=ops:1m;",
         '"vibelock_zone" "ops" is defined twice, first with the key'
         . ' "$arg_id"; give the second one another name', 'the same twice');
-    refuses('not in server', '"vibelock_zone" directive is not allowed here',
-            '', $zone);
+    refuses($t, 'not in server',
+        '"vibelock_zone" directive is not allowed here', '', $zone);
 
-    accepts('good values', join "\n",
+    accepts($t, 'good values', join "\n",
         'vibelock_zone $arg_id zone=a:32k;',
         'vibelock_zone id-$arg_id-${arg_x} zone=b:1M sweep=1ms;',
         'vibelock_zone fixed sweep=1d zone=c:40000;',
         'vibelock_zone $remote_addr zone=with-a_name.9:1m;');
+    warns($t, 'a key with a variable', '', join "\n",
+        'vibelock_zone $arg_id zone=a:32k;',
+        'vibelock_zone id-${arg_id} zone=b:32k;');
+    warns($t, 'a key whose "$" was forgotten', 'the key "server_id" of'
+        . ' "vibelock_zone" "ops" has no variable, so all its requests share one'
+        . ' lock; write "$server_id" if a variable is meant',
+        'vibelock_zone server_id zone=ops:1m;');
 };
 
 subtest 'vibelock' => sub {
@@ -153,13 +132,13 @@ subtest 'vibelock' => sub {
         'no "vibelock_zone" defines the zone "none" that is used (defined:'
         . ' "ops"); add "vibelock_zone <key> zone=none:<size>;" to http, or'
         . ' correct the name');
-    refuses('with others', 'no "vibelock_zone" defines the zone "opp" that is'
-        . ' used (defined: "ops", "b"); add "vibelock_zone <key>'
+    refuses($t, 'with others', 'no "vibelock_zone" defines the zone "opp"'
+        . ' that is used (defined: "ops", "b"); add "vibelock_zone <key>'
         . ' zone=opp:<size>;" to http, or correct the name',
         "$zone vibelock_zone \$arg_id zone=b:1m;",
         'location / { vibelock exec zone=opp; }');
-    refuses('with none', 'no "vibelock_zone" defines the zone "ops" that is'
-        . ' used (defined: none); add "vibelock_zone <key>'
+    refuses($t, 'with none', 'no "vibelock_zone" defines the zone "ops"'
+        . ' that is used (defined: none); add "vibelock_zone <key>'
         . ' zone=ops:<size>;" to http, or correct the name',
         '', 'location / { vibelock exec zone=ops; }');
     location_refuses('vibelock exec zone=ops; vibelock exec zone=ops;',
@@ -175,10 +154,10 @@ subtest 'vibelock' => sub {
     location_refuses('if ($arg_x) { vibelock exec zone=ops; }',
         '"vibelock" directive is not allowed here', 'not in if');
 
-    accepts('good names', $zone, join "\n", map {
+    accepts($t, 'good names', $zone, join "\n", map {
         "location /$_ { vibelock $_ zone=ops; }"
     } 'e', 'EXEC-2_b', '-', '_', '0', 'x' x 32, 'offline', 'on');
-    accepts('a zone that is defined further down',
+    accepts($t, 'a zone that is defined further down',
         "server { listen 127.0.0.1:%%PORT_0%%; vibelock exec zone=ops; } $zone");
 };
 
@@ -198,7 +177,7 @@ subtest 'times' => sub {
     location_refuses('vibelock_retry_after 1s; vibelock_retry_after 2s;',
         '"vibelock_retry_after" directive is duplicate');
 
-    accepts('good values of vibelock_retry_after', $zone, join "\n", map {
+    accepts($t, 'good values of vibelock_retry_after', $zone, join "\n", map {
         "location /$_ { vibelock_retry_after $_; }"
     } '0', '1', '1s', '1500ms', '1m30s', '1h');
 };
@@ -215,7 +194,7 @@ subtest 'on and off' => sub {
             "\"$directive\" directive is duplicate");
         location_refuses("$directive;",
             "invalid number of arguments in \"$directive\" directive");
-        accepts("$directive, good values", $zone,
+        accepts($t, "$directive, good values", $zone,
             "location /a { $directive on; } location /b { $directive OFF; }");
     }
 };
@@ -229,7 +208,7 @@ subtest 'vibelock_log_level' => sub {
 
     location_refuses('vibelock_log_level warn; vibelock_log_level warn;',
         '"vibelock_log_level" directive is duplicate');
-    accepts('good values', $zone, join "\n", map {
+    accepts($t, 'good values', $zone, join "\n", map {
         "location /$_ { vibelock_log_level $_; }"
     } qw(info notice warn error));
 };
@@ -246,7 +225,7 @@ subtest 'values with variables' => sub {
             "invalid number of arguments in \"$directive\" directive");
         location_refuses("$directive \$nothing;",
             'unknown "nothing" variable');
-        accepts("$directive, good values", $zone,
+        accepts($t, "$directive, good values", $zone,
             "location / { $directive \$arg_a\${arg_b}c; }");
     }
 
@@ -255,7 +234,7 @@ subtest 'values with variables' => sub {
     location_refuses('vibelock_keep;',
         'invalid number of arguments in "vibelock_keep" directive');
     location_refuses('vibelock_keep a $nothing;', 'unknown "nothing" variable');
-    accepts('vibelock_keep, good values', $zone,
+    accepts($t, 'vibelock_keep, good values', $zone,
         'location / { vibelock_keep "" 0 $arg_a x$arg_b ' . 'y ' x 20 . '; }');
 };
 
@@ -276,7 +255,7 @@ subtest 'vibelock_registry' => sub {
         'invalid number of arguments in "vibelock_registry" directive');
     http_refuses('vibelock_registry a check=1s b;',
         'invalid number of arguments in "vibelock_registry" directive');
-    refuses('not in server',
+    refuses($t, 'not in server',
         '"vibelock_registry" directive is not allowed here', '', $file);
 
     my $dir = $t->dir;
@@ -287,9 +266,9 @@ subtest 'vibelock_registry' => sub {
         "vibelock_registry \"$dir\": it must be a regular file",
         'a directory');
 
-    accepts('a path relative to nginx.conf',
+    accepts($t, 'a path relative to nginx.conf',
             'vibelock_registry registry.json check=1ms;');
-    accepts('the check', 'vibelock_registry registry.json check=1d;');
+    accepts($t, 'the check', 'vibelock_registry registry.json check=1d;');
 };
 
 $t->done;

@@ -30,6 +30,7 @@ for my $file (documents()) {
         my ($code, $output) = $t->config_test;
         is($code, 0, "$where is a configuration")
             or diag $output, $t->read_file('test.conf');
+        unlike($output, qr/\[warn\]/, 'without a warning');
 
         $t->finish;
     }
