@@ -1,9 +1,6 @@
 #!/usr/bin/perl
 
 # vibelock_ttl: how long a lock lasts, and what a JSON body may say about it.
-#
-# vibelock_keep leaves every lock here, and what DELETE says of its age and its
-# rest makes the TTL, to the millisecond.
 
 use strict;
 use warnings;
@@ -11,94 +8,17 @@ use warnings;
 use Test::More;
 
 use Vibelock::Test;
-use Vibelock::Upstream::Auto;
+use Vibelock::Ttl qw(ttl body_is);
 
-my $up = Vibelock::Upstream::Auto->start;
-my $t = Vibelock::Test->new;
-
-$t->set(UPSTREAM => $up->port);
-$t->http(<<'EOC');
-    vibelock_zone $arg_id zone=ops:1m;
-    vibelock_owner me;
-    vibelock_keep 1;
-
-    proxy_http_version 1.1;
-EOC
-$t->server(<<'EOC');
-    location /unset/ {
-        vibelock exec zone=ops;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location /fixed/ {
-        vibelock exec zone=ops;
-        vibelock_ttl 1h30m;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location /long/ {
-        vibelock exec zone=ops;
-        vibelock_ttl 30d;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location /exec/ {
-        vibelock exec zone=ops;
-        vibelock_ttl json=timeout default=60s add=90s max=1h;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location /plain/ {
-        vibelock exec zone=ops;
-        vibelock_ttl json=timeout;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location /max/ {
-        vibelock exec zone=ops;
-        vibelock_ttl json=timeout max=30d;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location /small/ {
-        vibelock exec zone=ops;
-        vibelock_ttl json=timeout max=1500ms add=1ms;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location /field/ {
-        vibelock exec zone=ops;
-        vibelock_ttl json=a.b-ц default=1s;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location = /lock {
-        vibelock_release zone=ops;
-    }
-EOC
-$t->start;
-
-my $n = 0;
-
-# The TTL in ms that the request gave, or what it was refused with.
-
-sub ttl {
-    my ($path, %how) = @_;
-
-    my $id = ++$n;
-    my $r = $t->post("/$path/ok?id=$id", %how);
-    my $lock = $t->delete("/lock?id=$id")->json->{data};
-
-    if ($r->status == 400) {
-        return 'locked all the same' if $lock->{released};
-        return $r->json->{error}{message} =~ /^(\w+ must be a number)/ ? 'number'
-            : $r->json->{error}{message} =~ /JSON object/ ? 'object'
-            : $r->json->{error}{message} =~ /1 MB/ ? 'size' : $r->describe;
-    }
-
-    return $r->describe if $r->status != 200 || !$lock->{released};
-
-    return $lock->{ageMs} + $lock->{expiresInMs};
-}
-
-sub body_is {
-    my ($body, $expected, $name) = @_;
-
-    return is(ttl('exec', body => $body), $expected,
-              'body: ' . ($name // $body));
-}
+Vibelock::Ttl::gateway(
+    unset => '',
+    fixed => 'vibelock_ttl 1h30m;',
+    long  => 'vibelock_ttl 30d;',
+    plain => 'vibelock_ttl json=timeout;',
+    max   => 'vibelock_ttl json=timeout max=30d;',
+    small => 'vibelock_ttl json=timeout max=1500ms add=1ms;',
+    field => 'vibelock_ttl json=a.b-ц default=1s;',
+);
 
 subtest 'fixed' => sub {
     is(ttl('unset'), 900_000, '15 minutes when nothing is said');
@@ -189,4 +109,4 @@ subtest 'default, add and max' => sub {
     is(ttl('field', body => '{"a":{"b-ц":3}}'), 1000, 'a dot is no path');
 };
 
-$t->done;
+Vibelock::Test->done;

@@ -1,89 +1,20 @@
 #!/usr/bin/perl
 
 # vibelock_ttl json=: which bodies are JSON objects, and how they may come.
-#
-# vibelock_keep leaves every lock here, and what DELETE says of its age and its
-# rest makes the TTL, to the millisecond.
 
 use strict;
 use warnings;
 
 use Test::More;
 
-use Vibelock::Test;
-use Vibelock::Upstream::Auto;
+use Vibelock::Ttl qw(ttl body_is);
 
-my $up = Vibelock::Upstream::Auto->start;
-my $t = Vibelock::Test->new;
-
-$t->set(UPSTREAM => $up->port);
-$t->http(<<'EOC');
-    vibelock_zone $arg_id zone=ops:1m;
-    vibelock_owner me;
-    vibelock_keep 1;
-
-    client_max_body_size 0;
-    proxy_http_version 1.1;
-EOC
-$t->server(<<'EOC');
-    location /exec/ {
-        vibelock exec zone=ops;
-        vibelock_ttl json=timeout default=60s add=90s max=1h;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location /file/ {
-        vibelock exec zone=ops;
-        vibelock_ttl json=timeout default=60s add=90s max=1h;
-        client_body_in_file_only clean;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location /small-buffer/ {
-        vibelock exec zone=ops;
-        vibelock_ttl json=timeout default=60s add=90s max=1h;
-        client_body_buffer_size 16;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location /unbuffered/ {
-        vibelock exec zone=ops;
-        vibelock_ttl json=timeout default=60s add=90s max=1h;
-        proxy_request_buffering off;
-        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
-    }
-    location = /lock {
-        vibelock_release zone=ops;
-    }
-EOC
-$t->start;
-
-my $n = 0;
-
-# The TTL in ms that the request gave, or what it was refused with.
-
-sub ttl {
-    my ($path, %how) = @_;
-
-    my $id = ++$n;
-    my $r = $t->post("/$path/ok?id=$id", %how);
-    my $lock = $t->delete("/lock?id=$id")->json->{data};
-
-    if ($r->status == 400) {
-        return 'locked all the same' if $lock->{released};
-        return $r->json->{error}{message} =~ /^(\w+ must be a number)/ ? 'number'
-            : $r->json->{error}{message} =~ /JSON object/ ? 'object'
-            : $r->json->{error}{message} =~ /1 MB/ ? 'size' : $r->describe;
-    }
-
-    return $r->describe if $r->status != 200 || !$lock->{released};
-
-    return $lock->{ageMs} + $lock->{expiresInMs};
-}
-
-sub body_is {
-    my ($body, $expected, $name) = @_;
-
-    return is(ttl('exec', body => $body), $expected,
-              'body: ' . ($name // $body));
-}
+my $exec = 'vibelock_ttl json=timeout default=60s add=90s max=1h;';
+my ($t, $up) = Vibelock::Ttl::gateway(
+    'file'         => "$exec client_body_in_file_only clean;",
+    'small-buffer' => "$exec client_body_buffer_size 16;",
+    'unbuffered'   => "$exec proxy_request_buffering off;",
+);
 
 subtest 'no JSON object' => sub {
     for my $body ('[]', '5', '"timeout"', 'null', 'true', ' ', "\n", '{', '}',
