@@ -9,6 +9,7 @@ use Digest::SHA qw(sha256_hex);
 use JSON::PP ();
 use Test::More;
 
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream::Auto;
 
@@ -33,32 +34,27 @@ EOC
 
 my $now = time;
 
-$t->write_file('registry.json', JSON::PP->new->encode({
-    version => 1,
+$t->write_file('registry.json', registry(
     keys => [
-        { id => 'k-me', type => 'api',
-          sha256 => [sha256_hex('my key'), sha256_hex('my next key')] },
-        { id => 'k-you', type => 'api', sha256 => uc sha256_hex('your key') },
-        { id => 'k-app', type => 'app', sha256 => sha256_hex('app key'),
-          sessions => [
-              { sha256 => sha256_hex('session'), expires => $now + 3600 },
-              { sha256 => sha256_hex('for ever') },
-              { sha256 => sha256_hex('yesterday'), expires => $now - 1 },
-          ] },
-        { id => 'k-any', type => 'app', sha256 => sha256_hex('any key') },
-        { id => 'k-none', type => 'app', sha256 => sha256_hex('none key'),
-          sessions => [] },
+        account('k-me', ['my key', 'my next key']),
+        account('k-you', 'your key', sha256 => uc sha256_hex('your key')),
+        account('k-app', 'app key', type => 'app', sessions => {
+            'session'   => $now + 3600,
+            'for ever'  => undef,
+            'yesterday' => $now - 1,
+        }),
+        account('k-any', 'any key', type => 'app'),
+        account('k-none', 'none key', type => 'app', sessions => {}),
     ],
     servers => [
-        { id => 'mine', key => 'k-me', kind => 'STANDALONE' },
-        { id => 'gone', key => 'k-me', kind => 'STANDALONE',
-          deleted => JSON::PP::true },
-        { id => 'yours', key => 'k-you', kind => 'STANDALONE' },
-        { id => 'shop', key => 'k-app', kind => 'GALAXY_APP' },
-        { id => 'any', key => 'k-any', kind => 'GALAXY_HOST' },
-        { id => 'none', key => 'k-none', kind => 'GALAXY_HOST' },
+        server('mine', 'k-me'),
+        server('gone', 'k-me', deleted => JSON::PP::true),
+        server('yours', 'k-you'),
+        server('shop', 'k-app', kind => 'GALAXY_APP'),
+        server('any', 'k-any', kind => 'GALAXY_HOST'),
+        server('none', 'k-none', kind => 'GALAXY_HOST'),
     ],
-}));
+));
 $t->start;
 
 # The status and code of both doors, which have to agree.

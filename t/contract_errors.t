@@ -5,10 +5,9 @@
 use strict;
 use warnings;
 
-use Digest::SHA qw(sha256_hex);
-use JSON::PP ();
 use Test::More;
 
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream::Auto;
 
@@ -48,20 +47,16 @@ $t->server(<<'EOC');
         return 200 "a page\n";
     }
 EOC
-$t->write_file('registry.json', JSON::PP->new->encode({
-    version => 1,
+$t->write_file('registry.json', registry(
     keys => [
-        { id => 'me', type => 'api', sha256 => sha256_hex('my key') },
-        { id => 'app', type => 'app', sha256 => sha256_hex('app key'),
-          sessions => [{ sha256 => sha256_hex('over'), expires => 1 }] },
+        account('me', 'my key'),
+        account('app', 'app key', type => 'app', sessions => { over => 1 }),
     ],
     servers => [
-        { id => 'mine', key => 'me', kind => 'STANDALONE' },
-        { id => 'busy', key => 'me', kind => 'STANDALONE' },
-        { id => 'stuck', key => 'me', kind => 'STANDALONE' },
-        { id => 'host', key => 'me', kind => 'GALAXY_HOST' },
+        (map { server($_, 'me') } qw(mine busy stuck)),
+        server('host', 'me', kind => 'GALAXY_HOST'),
     ],
-}));
+));
 $t->start;
 
 my %me = ('X-Api-Key' => 'my key');

@@ -5,10 +5,9 @@
 use strict;
 use warnings;
 
-use Digest::SHA qw(sha256_hex);
-use JSON::PP ();
 use Test::More;
 
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream::Auto;
 
@@ -34,14 +33,10 @@ $t->server(<<'EOC');
     }
 EOC
 
-$t->write_file('registry.json', JSON::PP->new->encode({
-    version => 1,
-    keys => [map {
-        { id => $_, type => 'api', sha256 => sha256_hex("$_ key") }
-    } qw(my your)],
-    servers => [{ id => 'mine', key => 'my', kind => 'STANDALONE' },
-                { id => 'yours', key => 'your', kind => 'STANDALONE' }],
-}));
+$t->write_file('registry.json', registry(
+    keys    => [map { account($_, "$_ key") } qw(my your)],
+    servers => [server('mine', 'my'), server('yours', 'your')],
+));
 $t->start;
 
 my $mine = [['X-Api-Key', 'my key']];

@@ -5,10 +5,9 @@
 use strict;
 use warnings;
 
-use Digest::SHA qw(sha256_hex);
-use JSON::PP ();
 use Test::More;
 
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream::Auto;
 
@@ -45,12 +44,11 @@ $t->server(<<'EOC');
         vibelock_unstick zone=ops;
     }
 EOC
-$t->write_file('registry.json', JSON::PP->new->encode({
-    version => 1,
-    keys => [{ id => 'me', type => 'api', sha256 => sha256_hex('my key') }],
-    servers => [{ id => 'mine', key => 'me', kind => 'STANDALONE' },
-                { id => 'host', key => 'me', kind => 'GALAXY_HOST' }],
-}));
+$t->write_file('registry.json', registry(
+    keys    => [account('me', 'my key')],
+    servers => [server('mine', 'me'),
+                server('host', 'me', kind => 'GALAXY_HOST')],
+));
 $t->start;
 
 my %me = ('X-Api-Key' => 'my key');

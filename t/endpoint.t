@@ -5,11 +5,11 @@
 use strict;
 use warnings;
 
-use Digest::SHA qw(sha256_hex);
 use JSON::PP ();
 use Test::More;
 
 use Vibelock::Http qw(http_request);
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream::Auto;
 
@@ -33,20 +33,16 @@ $t->server(<<'EOC');
     }
 EOC
 
-sub registry {
+sub registered {
     my (@servers) = @_;
 
-    return $t->write_file('registry.json', JSON::PP->new->encode({
-        version => 1,
-        keys => [map {
-            { id => $_, type => 'api', sha256 => sha256_hex("$_ key") }
-        } qw(me you)],
-        servers => [map { { kind => 'STANDALONE', key => 'me', %$_ } }
-                    @servers],
-    }));
+    return $t->write_file('registry.json', registry(
+        keys    => [map { account($_, "$_ key") } qw(me you)],
+        servers => [map { server($_->{id}, 'me', %$_) } @servers],
+    ));
 }
 
-registry(map { { id => $_ } } qw(one two leaves dies moves));
+registered(map { { id => $_ } } qw(one two leaves dies moves));
 $t->start;
 
 my %me = (headers => { 'X-Api-Key' => 'me key' });
@@ -240,7 +236,7 @@ subtest 'headers that would change the answer' => sub {
 subtest 'a server that is no more' => sub {
     stuck($_) for qw(dies leaves moves);
 
-    registry({ id => 'two' }, { id => 'dies', deleted => JSON::PP::true },
+    registered({ id => 'two' }, { id => 'dies', deleted => JSON::PP::true },
              { id => 'moves', key => 'you' });
     $t->reload;
 

@@ -6,32 +6,26 @@
 use strict;
 use warnings;
 
-use Digest::SHA qw(sha256_hex);
 use Test::More;
 
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
 
 my $up = Vibelock::Upstream->new;
 my $t = Vibelock::Test->new(workers => 1);
 
-my $digest1 = sha256_hex('key1');
-my $digest2 = sha256_hex('key2');
-
-sub registry {
+sub owned {
     my ($owner) = @_;
 
-    return <<"EOC";
-{"version":1,
- "keys":[{"id":"k1","type":"api","sha256":"$digest1"},
-         {"id":"k2","type":"api","sha256":"$digest2"}],
- "servers":[{"id":"1","key":"k1","kind":"STANDALONE"},
-            {"id":"2","key":"$owner","kind":"STANDALONE"}]}
-EOC
+    return registry(
+        keys    => [map { account("k$_", "key$_") } 1, 2],
+        servers => [server('1', 'k1'), server('2', $owner)],
+    );
 }
 
 $t->set(UPSTREAM => $up->port);
-$t->write_file('registry.json', registry('k2'));
+$t->write_file('registry.json', owned('k2'));
 $t->http(<<'EOC');
     vibelock_zone $server zone=ops:1m;
     vibelock_registry %%DIR%%/registry.json check=100ms;
@@ -163,7 +157,7 @@ my $c = $t->connect;
 $c->send_raw(join("\r\n", 'POST /servers/2/json HTTP/1.1', 'Host: localhost',
                   @key2, 'Content-Length: 14', '', '{"timeout"'));
 
-$t->write_file('registry.new', registry('k1'));
+$t->write_file('registry.new', owned('k1'));
 rename $t->path('registry.new'), $t->path('registry.json');
 
 ok(wait_for(sub {

@@ -11,6 +11,7 @@ use JSON::PP ();
 use Test::More;
 use Time::HiRes ();
 
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Socket;
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream::Auto;
@@ -46,18 +47,14 @@ my $file = $t->path('registry.json');
 sub text {
     my ($key, @servers) = @_;
 
-    return JSON::PP->new->encode({
-        version => 1,
-        keys => [
-            { id => 'me', type => 'api',
-              sha256 => [map { sha256_hex($_) } ref $key ? @$key : $key] },
-            { id => 'app', type => 'app', sha256 => sha256_hex('app key'),
-              sessions => [{ sha256 => sha256_hex('session'),
-                             expires => time + 3600 }] },
+    return registry(
+        keys    => [
+            account('me', ref $key ? $key : [$key]),
+            account('app', 'app key', type => 'app',
+                    sessions => { session => time + 3600 }),
         ],
-        servers => [map { { id => $_, key => 'me', kind => 'STANDALONE' } }
-                    @servers],
-    });
+        servers => [map { server($_, 'me') } @servers],
+    );
 }
 
 sub status {

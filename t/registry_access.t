@@ -6,10 +6,9 @@
 use strict;
 use warnings;
 
-use Digest::SHA qw(sha256_hex);
-use JSON::PP ();
 use Test::More;
 
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 
 plan skip_all => 'workers have another user only where root starts them'
@@ -37,12 +36,10 @@ mkdir $t->path('registry'), 0755;
 sub text {
     my (@servers) = @_;
 
-    return JSON::PP->new->encode({
-        version => 1,
-        keys => [{ id => 'me', type => 'api', sha256 => sha256_hex('key') }],
-        servers => [map { { id => $_, key => 'me', kind => 'STANDALONE' } }
-                    @servers],
-    });
+    return registry(
+        keys    => [account('me', 'key')],
+        servers => [map { server($_, 'me') } @servers],
+    );
 }
 
 sub status {

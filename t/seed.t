@@ -7,13 +7,13 @@ use strict;
 use warnings;
 use utf8;
 
-use Digest::SHA qw(sha256_hex);
 use Encode qw(encode_utf8 decode_utf8);
 use JSON::PP ();
 use Test::More;
 
 use Vibelock::Node qw(run_node have_node);
 use Vibelock::Process qw(run);
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream::Auto;
 
@@ -125,19 +125,15 @@ $t->server(<<'EOC');
         vibelock_release zone=ops;
     }
 EOC
-$t->write_file('registry.json', JSON::PP->new->encode({
-    version => 1,
+$t->write_file('registry.json', registry(
     keys => [
-        { id => 'k1', type => 'api',
-          sha256 => sha256_hex($words{YOUR_API_KEY}) },
-        { id => 'k2', type => 'app',
-          sha256 => sha256_hex($words{YOUR_APP_KEY}),
-          sessions => [{ sha256 => sha256_hex($words{USER_SESSION_TOKEN}),
-                         expires => time + 3600 }] },
+        account('k1', $words{YOUR_API_KEY}),
+        account('k2', $words{YOUR_APP_KEY}, type => 'app',
+                sessions => { $words{USER_SESSION_TOKEN} => time + 3600 }),
     ],
-    servers => [{ id => $mine, key => 'k1', kind => 'STANDALONE' },
-                { id => $shop, key => 'k2', kind => 'GALAXY_APP' }],
-}));
+    servers => [server($mine, 'k1'),
+                server($shop, 'k2', kind => 'GALAXY_APP')],
+));
 $t->start;
 
 my $base = 'http://127.0.0.1:' . $t->port;

@@ -5,11 +5,10 @@
 use strict;
 use warnings;
 
-use Digest::SHA qw(sha256_hex);
-use JSON::PP ();
 use Test::More;
 
 use Vibelock::Pipeline qw(pipeline);
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
 
@@ -44,12 +43,10 @@ $t->http(<<'EOC');
 EOC
 # the server is guarded; its status is not
 $t->server("vibelock_owner me; vibelock all zone=ops;\n$locations");
-$t->write_file('registry.json', JSON::PP->new->encode({
-    version => 1,
-    keys    => [{ id => 'k', type => 'api', sha256 => sha256_hex('key') }],
-    servers => [map { { id => "s$_", key => 'k', kind => 'STANDALONE' } }
-                1 .. 3],
-}));
+$t->write_file('registry.json', registry(
+    keys    => [account('k', 'key')],
+    servers => [map { server("s$_", 'k') } 1 .. 3],
+));
 $t->start;
 
 sub status {

@@ -5,10 +5,10 @@
 use strict;
 use warnings;
 
-use Digest::SHA qw(sha256_hex);
 use JSON::PP ();
 use Test::More;
 
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
 use Vibelock::Upstream::Auto;
@@ -55,20 +55,16 @@ $t->server(<<'EOC');
         empty_gif;
     }
 EOC
-$t->write_file('registry.json', JSON::PP->new->encode({
-    version => 1,
-    keys => [map {
-        { id => $_, type => 'api', sha256 => sha256_hex("$_ key") }
-    } qw(me you)],
+$t->write_file('registry.json', registry(
+    keys    => [map { account($_, "$_ key") } qw(me you)],
     servers => [
-        { id => 'vm', key => 'me', kind => 'STANDALONE' },
-        { id => 'gone', key => 'me', kind => 'STANDALONE',
-          deleted => JSON::PP::true },
-        { id => 'host', key => 'me', kind => 'GALAXY_HOST' },
-        { id => 'app', key => 'me', kind => 'GALAXY_APP' },
-        { id => 'yours', key => 'you', kind => 'STANDALONE' },
+        server('vm', 'me'),
+        server('gone', 'me', deleted => JSON::PP::true),
+        server('host', 'me', kind => 'GALAXY_HOST'),
+        server('app', 'me', kind => 'GALAXY_APP'),
+        server('yours', 'you'),
     ],
-}));
+));
 $t->start;
 
 my %me = (headers => { 'X-Api-Key' => 'me key' });

@@ -6,11 +6,10 @@
 use strict;
 use warnings;
 
-use Digest::SHA qw(sha256_hex);
-use JSON::PP ();
 use Test::More;
 use Time::HiRes ();
 
+use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream::Auto;
 
@@ -52,12 +51,10 @@ $t->server(<<'EOC');
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
 EOC
-$t->write_file('registry.json', JSON::PP->new->encode({
-    version => 1,
-    keys => [{ id => 'me', type => 'api', sha256 => sha256_hex('my key') }],
-    servers => [map { { id => $_, key => 'me', kind => 'STANDALONE' } }
-                qw(one two three)],
-}));
+$t->write_file('registry.json', registry(
+    keys    => [account('me', 'my key')],
+    servers => [map { server($_, 'me') } qw(one two three)],
+));
 
 my $started = Time::HiRes::time();
 $t->start;
