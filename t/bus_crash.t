@@ -8,29 +8,16 @@
 use strict;
 use warnings;
 
-use Cwd ();
-use File::Basename qw(dirname);
-use File::Temp ();
 use Test::More;
 
+use Vibelock::Crash;
 use Vibelock::Fleet qw(stream);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
 use Vibelock::Util qw(write_file);
 
-my $module = $ENV{VIBELOCK_CRASH_MODULE}
-    // Cwd::abs_path(dirname(__FILE__)) . '/../build/crash/'
-       . 'ngx_http_vibelock_module.so';
-
-plan(skip_all => './build.sh build --crash makes the module it needs')
-    unless -e $module;
-plan(skip_all => 'it is the killed process that would be looked at')
-    if $ENV{VIBELOCK_VALGRIND};
-
-my $armed = File::Temp::tempdir(CLEANUP => 1);
+my ($module, $armed) = Vibelock::Crash::prepare();
 my $redis = Vibelock::Redis->start;
-
-chmod 0777, $armed;
 
 # Workers of the first one die, the second one is its peer.
 

@@ -8,29 +8,17 @@
 use strict;
 use warnings;
 
-use Cwd ();
-use File::Basename qw(dirname);
 use Test::More;
 
+use Vibelock::Crash;
 use Vibelock::Ends qw(lock_of zone_of gate);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
-use Vibelock::Util qw(now);
+use Vibelock::Util qw(now write_file);
 
-my $module = $ENV{VIBELOCK_CRASH_MODULE}
-    // Cwd::abs_path(dirname(__FILE__)) . '/../build/crash/'
-       . 'ngx_http_vibelock_module.so';
-
-plan(skip_all => './build.sh build --crash makes the module it needs')
-    unless -e $module;
-plan(skip_all => 'it is the killed process that would be looked at')
-    if $ENV{VIBELOCK_VALGRIND};
-
+my ($module, $armed) = Vibelock::Crash::prepare();
 my $up = Vibelock::Upstream->new;
-my $armed = File::Temp::tempdir(CLEANUP => 1);
 my $t;
-
-chmod 0777, $armed;
 
 sub nginx {
     my ($sweep, $server) = @_;
@@ -54,7 +42,7 @@ sub nginx {
 sub arm {
     my ($steps) = @_;
 
-    return Vibelock::Util::write_file("$armed/crash", $steps);
+    return write_file("$armed/crash", $steps);
 }
 
 sub taken { return (glob "$armed/crash.*")[0] }
