@@ -8,7 +8,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(ends lock_of gate);
+use Vibelock::Ends qw(begins ends lock_of gate);
 use Vibelock::Http qw(http_connect http_request);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
@@ -101,15 +101,9 @@ my $n = 0;
 sub begin {
     my ($uri, %how) = @_;
 
-    my $id = ++$n;
-    $uri .= "?id=$id";
+    $uri .= '?id=' . ++$n;
 
-    my $pending = $t->async(POST => $uri, body => 'b', %how);
-    my $x = $up->accept_request;
-
-    is(lock_of($t, $id), 'running', "$uri runs");
-
-    return ($uri, $x, $pending, $id);
+    return ($uri, begins($t, $up, $uri, body => 'b', %how), $n);
 }
 
 sub is_free { my ($id) = @_; return wait_for { lock_of($t, $id) eq 'free' } }

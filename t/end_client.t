@@ -8,7 +8,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(ends lock_of lock_at gate);
+use Vibelock::Ends qw(begins ends lock_of lock_at gate);
 use Vibelock::Http qw(http_connect http_request);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
@@ -67,15 +67,9 @@ my $n = 0;
 sub begin {
     my ($uri, %how) = @_;
 
-    my $id = ++$n;
-    $uri .= "?id=$id";
+    $uri .= '?id=' . ++$n;
 
-    my $pending = $t->async(POST => $uri, body => '{}', %how);
-    my $x = $up->accept_request;
-
-    is(lock_of($t, $id), 'running', "$uri runs");
-
-    return ($uri, $x, $pending, $id);
+    return ($uri, begins($t, $up, $uri, body => '{}', %how), $n);
 }
 
 # A connection with half of a request's body on its way.

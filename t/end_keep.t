@@ -7,7 +7,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(ends lock_of gate);
+use Vibelock::Ends qw(begins ends lock_of gate);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
 
@@ -56,16 +56,11 @@ $t->start;
 my $n = 0;
 
 sub begin {
-    my ($where, %how) = @_;
+    my ($where) = @_;
 
-    my $id = ++$n;
-    my $uri = "$where?id=$id";
-    my $pending = $t->async(POST => $uri, body => 'b');
-    my $x = $up->accept_request;
+    my $uri = "$where?id=" . ++$n;
 
-    is(lock_of($t, $id), 'running', "$uri runs");
-
-    return ($uri, $x, $pending, $id);
+    return ($uri, begins($t, $up, $uri, body => 'b'), $n);
 }
 
 my %running = ('X-Operation-Running' => 1);

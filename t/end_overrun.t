@@ -7,7 +7,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(ends lock_of lock_at gate);
+use Vibelock::Ends qw(begins ends lock_of lock_at gate);
 use Vibelock::Http qw(http_request);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Util qw(limit);
@@ -47,12 +47,8 @@ sub begin {
 
     $id //= ++$n;
     my $uri = "$where?id=$id&call=" . ++$n;
-    my $pending = $t->async(POST => $uri, body => 'b');
-    my $x = $up->accept_request;
 
-    is(lock_of($t, $id), 'running', "$uri runs");
-
-    return ($uri, $x, $pending, $id);
+    return ($uri, begins($t, $up, $uri, body => 'b'), $id);
 }
 
 sub wait_past_ttl {

@@ -8,7 +8,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(ends lock_of gate);
+use Vibelock::Ends qw(begins ends lock_of gate);
 use Vibelock::FastCGI;
 use Vibelock::Grpc;
 use Vibelock::Test qw(wait_for free_port);
@@ -62,10 +62,8 @@ sub try_end {
 
     my $id = ++$n;
     my $uri = "$where?id=$id";
-    my $pending = $t->async($how{method} // 'POST', $uri, body => 'b');
-    my $x = $up->accept_request;
+    my ($x, $pending) = begins($t, $up, $uri, body => 'b', %how);
 
-    is(lock_of($t, $id), 'running', "$uri runs");
     $play->($x, $id, $pending);
     ends($t, $uri, $result, "$where: $name");
     $x->close;

@@ -8,7 +8,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(ends lock_of gate);
+use Vibelock::Ends qw(begins ends lock_of gate);
 use Vibelock::Test qw(wait_for free_port);
 use Vibelock::Upstream;
 
@@ -77,16 +77,11 @@ my $n = 0;
 sub begin {
     my ($uri, %how) = @_;
 
-    my $id = ++$n;
-    $uri .= "?id=$id";
+    my $at = delete $how{at} // $up;
 
-    my $pending = $t->async($how{method} // 'POST', $uri,
-                            exists $how{body} ? (body => $how{body}) : ());
-    my $x = ($how{at} // $up)->accept_request;
+    $uri .= '?id=' . ++$n;
 
-    is(lock_of($t, $id), 'running', "$uri runs");
-
-    return ($uri, $x, $pending);
+    return ($uri, begins($t, $at, $uri, %how));
 }
 
 for my $status (200, 201, 302, 404, 409, 500, 502, 503, 504) {

@@ -3,17 +3,21 @@ package Vibelock::Ends;
 # How an operation ended: what its line in the access log says, and what has
 # become of its lock.
 #
-#   use Vibelock::Ends qw(ends lock_of gate);
+#   use Vibelock::Ends qw(begins ends lock_of gate);
 #
 #   $t->http(gate . 'upstream …');           # a zone "z", locked by ?id=
 #   $t->server(<<'EOF');
 #       location /exec { vibelock exec zone=z; proxy_pass …; }
 #   EOF
 #
-#   my $pending = $t->async(POST => '/exec?id=1');
+#   my ($x, $pending) = begins($t, $up, '/exec?id=1', body => 'b');
 #   is(lock_of($t, 1), 'running');           # or 'stuck', 'free'
 #   …
 #   ends($t, '/exec?id=1', 'RELEASED', 'answered in full');
+#
+# begins() posts, or what method => says, and passes when the lock is held once
+# the upstream, a Vibelock::Upstream, has the request. It gives what the upstream
+# has of it, and what the client has.
 #
 # ends() waits for the line of that URI and passes when its result is that one,
 # its age and token are there, and the lock is free, or stuck where it was
@@ -33,7 +37,7 @@ use Test::More ();
 
 use Vibelock::Http qw(http_request);
 
-our @EXPORT_OK = qw(ends lock_of lock_at zone_of gate);
+our @EXPORT_OK = qw(begins ends lock_of lock_at zone_of gate);
 
 my %left = (RELEASED => 'free', KEPT => 'stuck');
 
@@ -81,6 +85,20 @@ sub lock_of {
     my $lock = lock_at($t, $id);
 
     return $lock->{locked} ? $lock->{state} : 'free';
+}
+
+sub begins {
+    my ($t, $up, $uri, %how) = @_;
+
+    my ($id) = $uri =~ /\bid=([^&]+)/;
+    my $pending = $t->async(delete $how{method} // 'POST', $uri, %how);
+    my $x = $up->accept_request;
+
+    local $Test::Builder::Level = $Test::Builder::Level + 2;
+
+    Test::More::is(lock_of($t, $id), 'running', "$uri runs");
+
+    return ($x, $pending);
 }
 
 sub ends {
