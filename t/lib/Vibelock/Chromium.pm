@@ -24,11 +24,14 @@ package Vibelock::Chromium;
 use strict;
 use warnings;
 
+use parent qw(-norequire Vibelock::Child);
+
 use Carp qw(croak);
 use File::Temp ();
 use JSON::PP ();
 use MIME::Base64 qw(decode_base64);
 
+use Vibelock::Child;
 use Vibelock::Http qw(http_request);
 use Vibelock::Port qw(free_port);
 use Vibelock::Process qw(spawn alive end_group);
@@ -238,13 +241,6 @@ sub stop {
     end_group($pid);
 
     return;
-}
-
-sub DESTROY {
-    my ($self) = @_;
-
-    local ($@, $?, $!);
-    $self->stop if $$ == $Vibelock::Process::owner;
 }
 
 1;

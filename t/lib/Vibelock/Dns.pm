@@ -14,12 +14,15 @@ package Vibelock::Dns;
 use strict;
 use warnings;
 
+use parent qw(-norequire Vibelock::Child);
+
 use Carp qw(croak);
 use IO::Select;
 use IO::Socket::INET;
 use Socket qw(AF_UNIX SOCK_STREAM inet_aton);
 
-use Vibelock::Process qw(fork_child end_group);
+use Vibelock::Child;
+use Vibelock::Process qw(fork_child);
 use Vibelock::Socket;
 
 sub start {
@@ -54,18 +57,6 @@ sub set {
 }
 
 sub queries { $_[0]->command('queries') }
-
-sub command {
-    my ($self, $line) = @_;
-
-    $self->{control}->write("$line\n");
-
-    my $reply = $self->{control}->read_until("\n")
-        // croak "the name server did not take \"$line\"";
-    chomp $reply;
-
-    return $reply;
-}
 
 # The process that answers.
 
@@ -117,23 +108,6 @@ sub answer {
         . join '', map {
             pack('n3 N n a4', 0xc00c, 1, 1, 1, 4, inet_aton($_))
         } @found;
-}
-
-sub stop {
-    my ($self) = @_;
-
-    my $pid = delete $self->{pid} or return;
-
-    end_group($pid);
-
-    return;
-}
-
-sub DESTROY {
-    my ($self) = @_;
-
-    local ($@, $?, $!);
-    $self->stop if $$ == $Vibelock::Process::owner;
 }
 
 1;

@@ -24,6 +24,8 @@ package Vibelock::Proxy;
 use strict;
 use warnings;
 
+use parent qw(-norequire Vibelock::Child);
+
 use Carp qw(croak);
 use IO::Select;
 use IO::Socket::INET;
@@ -31,8 +33,9 @@ use IO::Socket::IP;
 use IO::Socket::UNIX;
 use Socket qw(AF_UNIX SOCK_STREAM SOL_SOCKET SO_LINGER);
 
+use Vibelock::Child;
 use Vibelock::Port qw(free_port);
-use Vibelock::Process qw(fork_child end_group);
+use Vibelock::Process qw(fork_child);
 use Vibelock::Socket;
 
 sub start {
@@ -72,28 +75,6 @@ for my $name (qw(stall resume drop reset forget connections accepted to)) {
         my ($self, $argument) = @_;
         return $self->command($name . (defined $argument ? " $argument" : ''));
     };
-}
-
-sub command {
-    my ($self, $line) = @_;
-
-    $self->{control}->write("$line\n");
-
-    my $reply = $self->{control}->read_until("\n")
-        // croak "the proxy did not take \"$line\"";
-    chomp $reply;
-
-    return $reply;
-}
-
-sub stop {
-    my ($self) = @_;
-
-    my $pid = delete $self->{pid} or return;
-
-    end_group($pid);
-
-    return;
 }
 
 # The proxy process.  A connection is two ends; each reads for the other.
@@ -255,13 +236,6 @@ sub control {
     syswrite $control, "$reply\n";
 
     return;
-}
-
-sub DESTROY {
-    my ($self) = @_;
-
-    local ($@, $?, $!);
-    $self->stop if $$ == $Vibelock::Process::owner;
 }
 
 1;

@@ -39,6 +39,8 @@ package Vibelock::Upstream::Auto;
 use strict;
 use warnings;
 
+use parent qw(-norequire Vibelock::Child);
+
 use Carp qw(croak);
 use Errno qw(EAGAIN EINTR);
 use File::Temp ();
@@ -47,9 +49,10 @@ use IO::Socket::INET;
 use JSON::PP ();
 use Socket qw(SOL_SOCKET SO_LINGER);
 
+use Vibelock::Child;
 use Vibelock::Http::Message;
 use Vibelock::Port qw(free_port);
-use Vibelock::Process qw(fork_child end_group);
+use Vibelock::Process qw(fork_child);
 use Vibelock::Util qw(wait_for read_file append_file write_file);
 
 my $json = JSON::PP->new->utf8->canonical;
@@ -85,16 +88,6 @@ sub restart {
     $self->{pid} = fork_child(sub { $self->serve($listener) }, $listener);
 
     return $self;
-}
-
-sub stop {
-    my ($self) = @_;
-
-    my $pid = delete $self->{pid} or return;
-
-    end_group($pid);
-
-    return;
 }
 
 sub release {
@@ -373,13 +366,6 @@ sub take_request {
         close   => $version eq '1.0'
                    || lc(($headers->{connection} || [''])->[0]) eq 'close',
     };
-}
-
-sub DESTROY {
-    my ($self) = @_;
-
-    local ($@, $?, $!);
-    $self->stop if $self->{dir} && $$ == $Vibelock::Process::owner;
 }
 
 1;
