@@ -7,7 +7,12 @@ package Vibelock::OpenApi;
 #   my @faults = $api->faults(DELETE => '/v1/infra/servers/x/lock', $response);
 #
 #       nothing where the path, the method, the status, the headers and the body
-#       of a Vibelock::Http::Response are described like this
+#       of a Vibelock::Http::Response are described like this; a status that is
+#       not described is looked up as "default"
+#
+#   Vibelock::OpenApi->read($file, headers => ['Allow'])
+#
+#       and these headers are faults where they come and are not described
 #
 #   $api->unseen           'DELETE /…/lock 404', …: described, and not yet
 #                          checked with an answer
@@ -26,12 +31,13 @@ use JSON::PP ();
 my %annotation = map { $_ => 1 } qw(description example);
 
 sub read {
-    my ($class, $file) = @_;
+    my ($class, $file, %how) = @_;
 
     my $documents = CPAN::Meta::YAML->read($file)
         or croak "$file: " . CPAN::Meta::YAML->errstr;
 
-    return bless { document => $documents->[0], seen => {} }, $class;
+    return bless { document => $documents->[0], seen => {},
+                   headers => $how{headers} || [] }, $class;
 }
 
 sub faults {
@@ -44,39 +50,56 @@ sub faults {
 
     my $operation = $self->{document}{paths}{$path}{ lc $method }
         or return "no $method of $path";
-    my $status = $response->status;
+    my ($status) = grep { $operation->{responses}{$_} }
+                   $response->status, 'default';
 
-    return "no $status of $method $path"
-        unless $operation->{responses}{$status};
+    return 'no ' . $response->status . " of $method $path" unless $status;
 
     my $described = $self->resolve($operation->{responses}{$status});
 
     $self->{seen}{"$method $path $status"}++;
 
+    return $self->header_faults($described->{headers} || {}, $response),
+           $self->body_faults($described->{content}, $response);
+}
+
+sub header_faults {
+    my ($self, $described, $response) = @_;
+
     my @faults;
 
-    for my $name (sort keys %{ $described->{headers} || {} }) {
-        my $header = $self->resolve($described->{headers}{$name});
+    for my $name (sort keys %$described) {
+        my $header = $self->resolve($described->{$name});
         my $value = $response->header($name);
 
-        push @faults, defined $value
-            ? $self->check($header->{schema},
-                           $value =~ /^\d+$/ ? 0 + $value : $value, $name)
-            : "$name is not there";
+        if (defined $value) {
+            push @faults, $self->check($header->{schema},
+                $value =~ /^\d+$/ ? 0 + $value : $value, $name);
+
+        } elsif (($header->{required} // '') eq 'true') {
+            push @faults, "$name is not there";
+        }
     }
 
-    my $content = $described->{content}{'application/json'};
+    return @faults, map { "$_ is not described" }
+        grep { defined $response->header($_) && !$described->{$_} }
+        @{ $self->{headers} };
+}
 
-    return @faults unless $content;
+sub body_faults {
+    my ($self, $content, $response) = @_;
+
+    return unless $content;
 
     my $type = $response->header('Content-Type') // '';
+    my $media = $content->{$type} or return "the type is \"$type\"";
 
-    push @faults, "the type is \"$type\"" if $type ne 'application/json';
+    return if $type ne 'application/json';
 
     my $value = eval { $response->json };
 
-    return @faults, 'the body is no JSON' if $@;
-    return @faults, $self->check($content->{schema}, $value, 'body');
+    return 'the body is no JSON' if $@;
+    return $self->check($media->{schema}, $value, 'body');
 }
 
 sub unseen {
