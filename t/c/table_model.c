@@ -64,6 +64,8 @@ typedef struct {
 
 
 typedef void (*act_pt)(model_t *m);
+typedef ngx_int_t (*end_pt)(ngx_http_vibelock_table_t *table,
+    ngx_http_vibelock_handle_t *handle);
 
 
 static void million_random(amount_t *amount);
@@ -83,6 +85,7 @@ static void model_acquire(model_t *m, ngx_uint_t n, ngx_msec_t ttl,
     ngx_uint_t overrun);
 static void act_acquire(model_t *m);
 static void act_again(model_t *m);
+static item_t *act_end(model_t *m, end_pt end, ngx_uint_t count);
 static void act_release(model_t *m);
 static void act_keep(model_t *m);
 static void act_find(model_t *m);
@@ -752,8 +755,12 @@ act_again(model_t *m)
 }
 
 
-static void
-act_release(model_t *m)
+/*
+ * Somebody's operation ends: the item whose lock was still there, or NULL.
+ */
+
+static item_t *
+act_end(model_t *m, end_pt end, ngx_uint_t count)
 {
     int         alive;
     item_t     *item;
@@ -762,52 +769,53 @@ act_release(model_t *m)
     item = &m->items[random_below(m->keys)];
 
     if (item->handle.token == 0) {
-        return;
+        return NULL;
     }
 
     alive = expected(m, item);
 
-    rc = ngx_http_vibelock_table_release(m->zone->table, &item->handle);
+    rc = end(m->zone->table, &item->handle);
 
     if (alive == -1) {
         alive = (rc == NGX_OK);
     }
 
     check(rc == (alive ? NGX_OK : NGX_DECLINED));
-    m->count[alive ? 3 : 6]++;
+    m->count[alive ? count : 6]++;
+
+    if (alive) {
+        return item;
+    }
 
     item->held = 0;
     item->orphan = 0;
+
+    return NULL;
+}
+
+
+static void
+act_release(model_t *m)
+{
+    item_t  *item;
+
+    item = act_end(m, ngx_http_vibelock_table_release, 3);
+
+    if (item) {
+        item->held = 0;
+        item->orphan = 0;
+    }
 }
 
 
 static void
 act_keep(model_t *m)
 {
-    int         alive;
-    item_t     *item;
-    ngx_int_t   rc;
+    item_t  *item;
 
-    item = &m->items[random_below(m->keys)];
+    item = act_end(m, ngx_http_vibelock_table_keep, 4);
 
-    if (item->handle.token == 0) {
-        return;
-    }
-
-    alive = expected(m, item);
-
-    rc = ngx_http_vibelock_table_keep(m->zone->table, &item->handle);
-
-    if (alive == -1) {
-        alive = (rc == NGX_OK);
-    }
-
-    check(rc == (alive ? NGX_OK : NGX_DECLINED));
-    m->count[alive ? 4 : 6]++;
-
-    if (!alive) {
-        item->held = 0;
-        item->orphan = 0;
+    if (item == NULL) {
         return;
     }
 
