@@ -31,18 +31,38 @@ Vibelock::Docs::apply($t, { level => 'http',
             . read_file('docs/examples/vibelock.conf') }, 9000 => $up->port);
 $t->start;
 
+# The same where there is no room for another lock.
+
+my $full = Vibelock::Test->new;
+$full->set(UPSTREAM => $up->port);
+$full->http('vibelock_zone $server_id zone=ops:32k;
+             vibelock_owner ann;
+             vibelock_retry_after 1s;');
+$full->server(<<'EOC');
+    location ~ ^/v1/infra/servers/(?<server_id>[^/]+)/exec$ {
+        vibelock exec zone=ops;
+        vibelock_keep 1;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location ~ ^/v1/infra/servers/(?<server_id>[^/]+)/lock$ {
+        vibelock_release zone=ops;
+    }
+EOC
+$full->start;
+
 # Runs an example as its reader would, with values of their own, which others may
-# replace. Returns the exit code and the output.
+# replace, at that gateway. Returns the exit code and the output.
 
 sub example {
     my ($block, %other) = @_;
 
     my $text = $block->{text};
+    my $at = delete $other{at} // $t;
 
     $text =~ s/\Q$_\E/$other{$_}/g for keys %other;
 
     my $server = $text =~ /YOUR_APP_KEY/ ? $shop : $id;
-    my $url = $t->url('');
+    my $url = $at->url('');
 
     $text =~ s{https://gateway\.example\.com}{$url}g;
     $text =~ s/SERVER_ID/$server/g;
@@ -63,8 +83,36 @@ sub stick {
     }
 }
 
-sub refused {
-    return scalar(() = $t->read_file('operations.log') =~ / 409 /g);
+# An example that repeats an operation, at a gateway that refuses it with that
+# status and code, until $over->().
+
+sub repeats {
+    my ($block, $at, $status, $code, $over) = @_;
+
+    my $where = "$block->{file}:$block->{line}: $code";
+    my $log = $at == $t ? 'operations.log' : 'access.log';
+    my $refused = sub { scalar(() = $at->read_file($log) =~ / $status /g) };
+
+    # No patience, or as much as the example has.
+    my ($exit, $output) = example($block, at => $at, ', 1800)' => ', 1)');
+    is($exit, 0, "$where: gives up") or diag $output;
+    like($output, qr/^$status .*$code/, "$where: and says why");
+
+    my $before = $refused->();
+    my $pid = fork // die;
+    if (!$pid) {
+        my ($exit, $output) = example($block, at => $at);
+        $at->write_file('out', "$exit $output");
+        require POSIX;
+        POSIX::_exit(0);
+    }
+
+    ok(wait_for { $refused->() > $before }, "$where: refused");
+    $over->();
+    waitpid $pid, 0;
+    like($at->read_file('out'), qr/^0 200 /, "$where: waits, and gets its turn");
+
+    return;
 }
 
 sub state_of {
@@ -117,26 +165,22 @@ for my $file ('docs/api.md', 'docs/api.ru.md') {
                     headers => { %key, 'X-Upstream' => "park/$name" });
                 $up->wait_requests($seen + 1);
 
-                # No patience, or as much as the example has.
-                my ($code, $output) = example($block, ', 1800)' => ', 1)');
-                is($code, 0, "$where: gives up") or diag $output;
-                like($output, qr/^409 .*EXEC_BUSY/, "$where: still busy");
+                repeats($block, $t, 409, 'EXEC_BUSY', sub {
+                    $up->release($name);
+                    is($first->response->status, 200, "$where: the first ends");
+                });
 
-                my $busy = refused();
-                my $pid = fork // die;
-                if (!$pid) {
-                    my ($code, $output) = example($block);
-                    $t->write_file('out', "$code $output");
-                    require POSIX;
-                    POSIX::_exit(0);
-                }
+                my $n = 0;
+                my $servers = '/v1/infra/servers';
 
-                wait_for { refused() > $busy } 10;
-                $up->release($name);
-                is($first->response->status, 200, "$where: the first ends");
-                waitpid $pid, 0;
-                like($t->read_file('out'), qr/^0 200 /,
-                     "$where: waits, and gets its turn");
+                1 while $full->post("$servers/n" . $n++ . '/exec')->status == 200
+                    && $n < 1000;
+
+                repeats($block, $full, 503, 'LOCK_ZONE_FULL', sub {
+                    is($full->delete("$servers/n0/lock")->status, 200,
+                       "$where: there is room");
+                });
+                $full->delete("$servers/$_/lock") for $id, map { "n$_" } 0 .. $n;
 
             } elsif ($block->{text} =~ /unstick/) {
                 stick();
