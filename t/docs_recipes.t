@@ -414,6 +414,35 @@ subtest 'limit_req beside it' => sub {
     $t->finish;
 };
 
+# A CI tool's job, whose deploy looks at the lock. What became of it is in that
+# file of $t's when the process that this returns is over.
+
+sub start_job {
+    my ($t, $login, $file, $edit) = @_;
+
+    my $dir = $t->dir;
+    my $url = $t->url;
+    my $script = script($t, 'A deploy lock in front of any CI tool', 0);
+
+    $script =~ s{http://gateway\.example\.com:8080/}{$url};
+    $script =~ s{\./deploy\.sh}{
+        mkdir $dir/deploying
+        curl -fsS -u "\$CI_LOGIN" "\$lock/lock"
+        sleep 0.3
+        rmdir $dir/deploying
+    };
+    $edit->() for $edit ? $script : ();
+
+    my $pid = fork // die;
+    return $pid if $pid;
+
+    my ($code, $output) = run(['sh', '-ec', $script], limit => 60,
+                              env => { CI_LOGIN => "$login:secret" });
+    $t->write_file($file, "$code\n$output");
+    require POSIX;
+    POSIX::_exit(0);
+}
+
 subtest 'A deploy lock in front of any CI tool' => sub {
     my $t = recipe('A deploy lock in front of any CI tool', 0);
     my $at = '/environments/production';
@@ -449,39 +478,35 @@ subtest 'A deploy lock in front of any CI tool' => sub {
     $t = recipe('A deploy lock in front of any CI tool', 0,
                 edit => sub { s/vibelock_retry_after +\K15s/1s/ });
 
-    my $script = script($t, 'A deploy lock in front of any CI tool', 0);
-    my $dir = $t->dir;
-    my $url = $t->url;
-
-    $script =~ s{http://gateway\.example\.com:8080/}{$url};
-    $script =~ s{\./deploy\.sh}{
-        mkdir $dir/deploying
-        curl -fsS -u "\$CI_LOGIN" "\$lock/lock"
-        sleep 0.3
-        rmdir $dir/deploying
-    };
-
-    my @jobs;
-    for my $n (0 .. 5) {
-        my $login = ('ci', 'ops')[$n % 2];
-        my $pid = fork // die;
-
-        if (!$pid) {
-            my ($code, $output) = run(['sh', '-ec', $script], limit => 60,
-                                      env => { CI_LOGIN => "$login:secret" });
-            $t->write_file("job$n", "$code\n$output");
-            require POSIX;
-            POSIX::_exit(0);
-        }
-
-        push @jobs, $pid;
-    }
-
+    my @jobs = map { start_job($t, ('ci', 'ops')[$_ % 2], "job$_") } 0 .. 5;
     waitpid $_, 0 for @jobs;
 
     like($t->read_file("job$_"), qr/\A0\n.*"locked":true.*"released":true/s,
          "job $_: has its turn, with the lock, and gives it back") for 0 .. 5;
     like($t->access_log, qr{take 409}, 'others waited meanwhile');
+
+    $t->post("$at/take", headers => $ci);
+    waitpid start_job($t, 'ops', 'late', sub { s/\+ 3600/- 1/ }), 0;
+    is($t->read_file('late'), "1\nno lock: 409\n", 'no longer than an hour');
+    $t->finish;
+
+    # Where there is no memory for another lock.
+    $t = recipe('A deploy lock in front of any CI tool', 0, edit => sub {
+        s/vibelock_retry_after +\K15s/1s/;
+        s/zone=deploys:\K1m/32k/;
+    });
+
+    my $n = 0;
+    1 while $t->post('/environments/e' . $n++ . '/take', headers => $ci)->status
+            == 200 && $n < 1000;
+
+    my $refused = sub { scalar(() = $t->access_log =~ / 503 /g) };
+    my $before = $refused->();
+    my $job = start_job($t, 'ops', 'full');
+    ok(wait_for { $refused->() > $before }, 'a job meets a full zone');
+    $t->delete('/environments/e0/lock', headers => $ci);
+    waitpid $job, 0;
+    like($t->read_file('full'), qr/\A0\n/, 'and has its turn later');
     $t->finish;
 };
 
@@ -550,8 +575,8 @@ subtest 'A balancer that keeps a server on one replica' => sub {
 };
 
 subtest 'Two replicas and Redis' => sub {
-    my ($acl) = blocks('docs/recipes.md', lang => 'text',
-                       heading => 'Two replicas and Redis');
+    my ($acl) = blocks('docs/bus.md', lang => 'text',
+                       heading => 'What Redis has to allow');
     my $redis = Vibelock::Redis->start(acl => [split /\n/, $acl->{text}]);
     my @replica = map { recipe('Two replicas and Redis', 0,
                                6379 => $redis->port) } 1, 2;
