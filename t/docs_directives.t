@@ -1,6 +1,7 @@
 #!/usr/bin/perl
 
-# What docs/directives.md promises of its own configurations.
+# docs/directives.md has all directives, variables and results of the module, and
+# what it promises of its own configurations is true.
 
 use strict;
 use warnings;
@@ -8,9 +9,58 @@ use warnings;
 use MIME::Base64 qw(encode_base64);
 use Test::More;
 
-use Vibelock::Docs qw(blocks);
+use Vibelock::Docs qw(blocks documents);
 use Vibelock::Test;
 use Vibelock::Upstream::Auto;
+use Vibelock::Util qw(read_file);
+
+my $text = read_file('docs/directives.md');
+
+# Every directive with where it may stand, which other documents repeat as it is.
+
+my %place = (NGX_HTTP_MAIN_CONF => 'http', NGX_HTTP_SRV_CONF => 'server',
+             NGX_HTTP_LOC_CONF => 'location');
+my ($commands) = read_file('ngx_http_vibelock_module.c')
+    =~ /vibelock_commands\[\] = \{(.*?)ngx_null_command/s;
+my %context = $commands =~ /ngx_string\("(\w+)"\),\s+(\S.*?),\n/sg;
+
+$_ = join ', ', map { $place{$_} // () } /NGX_HTTP_\w+_CONF\b/g
+    for values %context;
+
+sub syntax {
+    my ($file) = @_;
+
+    return read_file($file) =~ /^( {4}Syntax: .*?Context:  .*?\n)/msg;
+}
+
+my (%told, %syntax);
+
+for my $block (syntax('docs/directives.md')) {
+    my ($where) = $block =~ /Context:  (.*)/;
+    my ($lines) = $block =~ /(.*)^ {4}Default: /ms;
+
+    for my $name ($lines =~ /(?:Syntax:|^) +(vibelock\w*)\b/mg) {
+        $told{$name} = $where;
+        $syntax{$name} //= $block;
+    }
+}
+
+ok(scalar %context, 'the module has directives');
+is_deeply(\%told, \%context, 'each directive, and where it may stand');
+
+for my $file (grep { $_ ne 'docs/directives.md' } documents()) {
+    for my $block (syntax($file)) {
+        my ($name) = $block =~ /(vibelock\w*)/;
+        is($block, $syntax{$name}, "$file: the same syntax of $name");
+    }
+}
+
+my $record = read_file('src/ngx_http_vibelock_record.c');
+
+like($text, qr/^\| `\$$_` \|/m, "the variable $_")
+    for $record =~ /\{ ngx_string\("(vibelock_\w+)"\)/g;
+like($text, qr/^\|[^|]*`$_`/m, "the result $_")
+    for $record =~ /^ +ngx_string\("([A-Z_]+)"\)/mg;
 
 my $up = Vibelock::Upstream::Auto->start;
 my ($block) = grep { $_->{text} =~ /vibelock_server_found\s+1;/ }
