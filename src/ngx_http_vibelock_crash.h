@@ -3,7 +3,7 @@
  * Copyright (C) the vibelock authors
  *
  * Crash: kills the process at a chosen step inside the zone's mutex, in a
- * build made for that test alone (-DNGX_HTTP_VIBELOCK_CRASH=1).  In every
+ * build made for tests alone (-DNGX_HTTP_VIBELOCK_CRASH=1).  In every
  * other build a step is nothing.
  *
  * A file "crash" in the directory that the environment's VIBELOCK_CRASH names
