@@ -101,6 +101,20 @@ ngx_http_vibelock_ending_part(ngx_http_request_t *r)
 }
 
 
+off_t
+ngx_http_vibelock_ending_length(ngx_http_request_t *r)
+{
+    if (ngx_http_vibelock_ending_answering(r) && r->upstream->upgrade) {
+
+        /* some servers give their 101 a Content-Length: 0 */
+
+        return -1;
+    }
+
+    return r->headers_out.content_length_n;
+}
+
+
 ngx_uint_t
 ngx_http_vibelock_ending_body(ngx_http_request_t *r)
 {

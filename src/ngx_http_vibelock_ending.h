@@ -58,6 +58,13 @@ ngx_uint_t ngx_http_vibelock_ending_body(ngx_http_request_t *r);
 ngx_uint_t ngx_http_vibelock_ending_part(ngx_http_request_t *r);
 
 /*
+ * How many bytes of a body the client's answer has with this header; -1 when
+ * that is not known, or says nothing of its end.
+ */
+
+off_t ngx_http_vibelock_ending_length(ngx_http_request_t *r);
+
+/*
  * What it means when nginx lets go of the upstream that it was answering
  * from, with "rc".
  */

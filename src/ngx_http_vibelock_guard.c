@@ -667,7 +667,7 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
         return;
     }
 
-    hold->length = r->headers_out.content_length_n;
+    hold->length = ngx_http_vibelock_ending_length(r);
 }
 
 

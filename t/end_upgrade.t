@@ -41,6 +41,7 @@ my $n = 0;
 sub open_socket {
     my ($where, %how) = @_;
 
+    my $head = delete $how{head} // '';
     my $id = ++$n;
     my $uri = "$where?id=$id";
     my $c = $t->connect(%how);
@@ -51,7 +52,7 @@ sub open_socket {
     my $x = $up->accept_request;
 
     $x->send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
-             . "Upgrade: websocket\r\n\r\n");
+             . "Upgrade: websocket\r\n$head\r\n");
     like($c->read_until("\r\n\r\n"), qr/ 101 /, 'switched');
     $c->write('ping');
     is($x->socket->read_exactly(4), 'ping', 'to the upstream');
@@ -84,6 +85,19 @@ for my $where (qw(/socket /stays)) {
     my ($uri, $x, $c) = open_socket('/silent');
     ends($t, $uri, 'KEPT', 'both fall silent');
     ok($x->wait_closed, 'nginx has closed it');
+}
+
+# Some servers give this header a length, which no 101 has.
+
+{
+    my ($uri, $x, $c) = open_socket('/socket', head => "Content-Length: 0\r\n");
+    $x->close;
+    ends($t, $uri, 'RELEASED', 'a length of 0: the upstream closes');
+
+    ($uri, $x, $c) = open_socket('/socket', head => "Content-Length: 9\r\n");
+    $c->close;
+    ends($t, $uri, 'KEPT', 'a length: the client closes');
+    $x->close;
 }
 
 # The upstream is first, and the client leaves what it has said unread.
