@@ -18,6 +18,7 @@
 
 static char *ngx_http_vibelock_ending_reason(ngx_http_request_t *r,
     ngx_int_t rc);
+static ngx_uint_t ngx_http_vibelock_ending_unmodified(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_ending_fastcgi(ngx_http_upstream_t *u);
 
 
@@ -80,7 +81,9 @@ ngx_http_vibelock_ending_header(ngx_http_request_t *r)
         return 1;
     }
 
-    if (!ngx_http_vibelock_ending_bodiless(r)) {
+    if (!ngx_http_vibelock_ending_bodiless(r)
+        || ngx_http_vibelock_ending_unmodified(r))
+    {
         return 0;
     }
 
@@ -104,9 +107,13 @@ ngx_http_vibelock_ending_part(ngx_http_request_t *r)
 off_t
 ngx_http_vibelock_ending_length(ngx_http_request_t *r)
 {
-    if (ngx_http_vibelock_ending_answering(r) && r->upstream->upgrade) {
-
-        /* some servers give their 101 a Content-Length: 0 */
+    if (ngx_http_vibelock_ending_answering(r)
+        && (r->upstream->upgrade || r->filter_finalize))
+    {
+        /*
+         * Some servers give their 101 a Content-Length: 0.  An error that a
+         * filter made has the length of its page.
+         */
 
         return -1;
     }
@@ -182,6 +189,10 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
 
     if (rc == 0) {
 
+        if (ngx_http_vibelock_ending_unmodified(r)) {
+            return "nginx answered with a 304 of its own";
+        }
+
         if (!ngx_http_vibelock_ending_fastcgi(u)
             || ngx_http_vibelock_ending_bodiless(r))
         {
@@ -191,8 +202,9 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
         return "the upstream closed early";
     }
 
-    if (rc >= NGX_HTTP_SPECIAL_RESPONSE && !u->header_sent) {
-
+    if ((rc >= NGX_HTTP_SPECIAL_RESPONSE || r->filter_finalize)
+        && !u->header_sent)
+    {
         /*
          * A filter made an error of the header: 412, 416.  The client asked
          * for that, and what the upstream does is not its to say.
@@ -247,6 +259,18 @@ ngx_http_vibelock_ending_reason(ngx_http_request_t *r, ngx_int_t rc)
     }
 
     return "the client left";
+}
+
+
+/*
+ * 1 when a condition of the client's, and not the upstream, made a 304.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_ending_unmodified(ngx_http_request_t *r)
+{
+    return r->headers_out.status == NGX_HTTP_NOT_MODIFIED
+           && r->upstream->headers_in.status_n != NGX_HTTP_NOT_MODIFIED;
 }
 
 

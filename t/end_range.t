@@ -1,43 +1,115 @@
 #!/usr/bin/perl
 
 # A range that cannot be had, or a condition that does not hold: nginx answers
-# with an error of its own and reads the upstream's response no further.  That is
-# the client's doing, who may not free a lock by a header.
+# of its own and reads the upstream's response no further.  That is the client's
+# doing, who may not free a lock by a header.
 
 use strict;
 use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(lock_of gate);
+use Vibelock::Ends qw(ends lock_of gate);
 use Vibelock::Test;
 use Vibelock::Upstream;
 
 my $up = Vibelock::Upstream->new;
 my $t = Vibelock::Test->new(workers => 1);
 
+# nginx looks at conditions only where an answer may go into its cache.
+
 $t->set(UPSTREAM => $up->port);
-$t->http(gate());
+$t->http(gate() . <<'EOC');
+    proxy_cache_path %%DIR%%/cache keys_zone=c:1m;
+    proxy_cache_key $arg_id;
+EOC
 $t->server(<<'EOC');
+    vibelock exec zone=z;
+    proxy_force_ranges on;
+
     location / {
-        vibelock exec zone=z;
-        proxy_force_ranges on;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
+    location /cached {
+        proxy_cache c;
+        proxy_cache_valid 200 1h;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /never {
+        proxy_cache c;
+        proxy_no_cache 1;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /passed {
+        proxy_cache c;
+        proxy_buffering off;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /page {
+        proxy_cache c;
+        error_page 412 /412.html;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location = /412.html {
+        root %%DIR%%;
+    }
 EOC
+$t->write_file('412.html', 'no');
 $t->start;
 
-my $pending = $t->async(GET => '/x?id=1',
-                        headers => { Range => 'bytes=9999-' });
-my $x = $up->accept_request;
+my $n = 0;
 
-$x->send_head(200, { 'Content-Length' => 100 });
-$x->send('a few bytes');
+sub begin {
+    my ($where, $name, $value) = @_;
 
-is($pending->response->status, 416, 'no such range');
-is($t->logged('/x?id=1')->{result}, 'KEPT', 'the operation may still run');
-is(lock_of($t, 1), 'stuck', 'the lock is stuck');
-like($t->error_log, qr/is stuck: nginx answered with an error of its own/,
-     'the log says why');
+    my $uri = "$where?id=" . ++$n;
+    my $pending = $t->async(GET => $uri, headers => { $name => $value });
+    my $x = $up->accept_request;
+
+    $x->send_head(200, { 'Content-Length' => 1000, ETag => '"a"',
+                         'Last-Modified' => 'Thu, 01 Jan 2026 00:00:00 GMT' });
+    $x->send('a few bytes');
+
+    return ($uri, $x, $pending);
+}
+
+my @cases = (
+    ['Range',               'bytes=9999-',                   416],
+    ['If-Match',            '"b"',                           412],
+    ['If-Unmodified-Since', 'Thu, 01 Jan 2015 00:00:00 GMT', 412],
+    ['If-None-Match',       '*',                             304],
+    ['If-Modified-Since',   'Thu, 01 Jan 2026 00:00:00 GMT', 304],
+);
+
+for my $where (qw(/ /cached /never /passed /page)) {
+    for my $case (@cases) {
+        my ($name, $value, $status) = @$case;
+
+        next if $where eq '/' && $name ne 'Range';
+
+        # It reads on, for its cache.
+        next if $where eq '/cached' && $status == 304;
+
+        my ($uri, $x, $pending) = begin($where, $name, $value);
+        is($pending->response->status, $status, "$where: $name");
+        ends($t, $uri, 'KEPT', 'the operation may still run');
+        $x->close;
+    }
+}
+
+{
+    my ($uri, $x, $pending) = begin('/cached', 'If-None-Match', '*');
+    is($pending->response->status, 304, 'nothing new for the client');
+    is(lock_of($t, $n), 'running', 'nginx reads on');
+    $x->send('x' x 989);
+    ends($t, $uri, 'RELEASED', 'all of it is in the cache');
+    $x->close;
+}
+
+like($t->error_log, qr/is stuck: nginx answered with $_ of its own/,
+     'the log says why')
+    for 'an error', 'a 304';
+
+unlike($t->error_log, qr/is stuck: (?!nginx answered)/, 'and nothing else');
 
 $t->done;
