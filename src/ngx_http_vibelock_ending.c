@@ -19,6 +19,7 @@
 static char *ngx_http_vibelock_ending_reason(ngx_http_request_t *r,
     ngx_int_t rc);
 static ngx_uint_t ngx_http_vibelock_ending_unmodified(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_vibelock_ending_cached(ngx_http_upstream_t *u);
 static ngx_uint_t ngx_http_vibelock_ending_fastcgi(ngx_http_upstream_t *u);
 
 
@@ -38,17 +39,7 @@ ngx_http_vibelock_ending_answering(ngx_http_request_t *r)
 
     /* u->cleanup is there until nginx lets go of the upstream */
 
-    if (u == NULL || u->cleanup == NULL) {
-        return 0;
-    }
-
-#if (NGX_HTTP_CACHE)
-    if (r->cached) {
-        return 0;
-    }
-#endif
-
-    return 1;
+    return u && u->cleanup && !ngx_http_vibelock_ending_cached(u);
 }
 
 
@@ -271,6 +262,31 @@ ngx_http_vibelock_ending_unmodified(ngx_http_request_t *r)
 {
     return r->headers_out.status == NGX_HTTP_NOT_MODIFIED
            && r->upstream->headers_in.status_n != NGX_HTTP_NOT_MODIFIED;
+}
+
+
+/*
+ * 1 when the answer is out of the cache.  r->cached is no help: it stays when
+ * another upstream is asked afterwards.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_ending_cached(ngx_http_upstream_t *u)
+{
+#if (NGX_HTTP_CACHE)
+
+    switch (u->cache_status) {
+
+    case NGX_HTTP_CACHE_STALE:
+    case NGX_HTTP_CACHE_UPDATING:
+    case NGX_HTTP_CACHE_REVALIDATED:
+    case NGX_HTTP_CACHE_HIT:
+        return 1;
+    }
+
+#endif
+
+    return 0;
 }
 
 

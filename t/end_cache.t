@@ -34,6 +34,18 @@ $t->server(<<'EOC');
         proxy_cache_use_stale error timeout http_500;
         proxy_cache_revalidate on;
     }
+    location /instead {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_cache c;
+        proxy_force_ranges on;
+        error_page 416 = @instead;
+    }
+    location @instead {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_cache c;
+        proxy_cache_bypass 1;
+        proxy_no_cache 1;
+    }
     location /passed {
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
         proxy_cache c;
@@ -116,6 +128,18 @@ fill('fresh', {});
     is($pending->response->body, 'old', 'from the cache');
     ends($t, $uri, 'RELEASED', 'a hit');
     ok(!$up->pending, 'the upstream was not asked');
+}
+
+# The cache has no such range, and an upstream is asked in its stead.
+
+for my $result (qw(RELEASED KEPT)) {
+    my ($uri, $x, $pending) = begin('/instead', 'fresh',
+                                    headers => { Range => 'bytes=99-' });
+    $x->send_head(200, { 'Content-Length' => 100 });
+    $x->send('x' x ($result eq 'KEPT' ? 99 : 100));
+    $x->close;
+    $pending->read_rest;
+    ends($t, $uri, $result, "a hit that another's answer is given for");
 }
 
 {
