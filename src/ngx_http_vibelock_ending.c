@@ -87,9 +87,18 @@ ngx_http_vibelock_ending_header(ngx_http_request_t *r)
 ngx_uint_t
 ngx_http_vibelock_ending_part(ngx_http_request_t *r)
 {
-    off_t  length;
+    off_t                 length;
+    ngx_http_upstream_t  *u;
 
-    length = r->upstream->headers_in.content_length_n;
+    u = r->upstream;
+
+    if (u == NULL
+        || (u->cleanup == NULL && !ngx_http_vibelock_ending_cached(u)))
+    {
+        return 0;
+    }
+
+    length = u->headers_in.content_length_n;
 
     return length != -1 && r->headers_out.content_length_n > length;
 }

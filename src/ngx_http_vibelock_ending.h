@@ -51,8 +51,8 @@ ngx_uint_t ngx_http_vibelock_ending_header(ngx_http_request_t *r);
 ngx_uint_t ngx_http_vibelock_ending_body(ngx_http_request_t *r);
 
 /*
- * 1 when the client was promised more than this upstream's response: it is the
- * first slice, and the others come with subrequests.
+ * 1 when the client was promised more than this response, the upstream's or the
+ * cache's: it is the first slice, and the others come with subrequests.
  */
 
 ngx_uint_t ngx_http_vibelock_ending_part(ngx_http_request_t *r);

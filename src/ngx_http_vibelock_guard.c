@@ -654,10 +654,6 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
 
         over = ngx_http_vibelock_ending_header(r);
 
-        if (!over && !ngx_http_vibelock_ending_bodiless(r)) {
-            hold->part = ngx_http_vibelock_ending_part(r);
-        }
-
     } else {
         over = ngx_http_vibelock_ending_bodiless(r);
     }
@@ -665,6 +661,10 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
     if (over) {
         ngx_http_vibelock_guard_settle(r, hold, NULL);
         return;
+    }
+
+    if (!ngx_http_vibelock_ending_bodiless(r)) {
+        hold->part = ngx_http_vibelock_ending_part(r);
     }
 
     hold->length = ngx_http_vibelock_ending_length(r);

@@ -279,7 +279,22 @@ for my $where (qw(/sliced /sliced/cached)) {
     $pending->read_rest;
     ends($t, $uri, 'KEPT', "$where: a slice is missing");
 
-    ($uri, $x, $pending, $id) = begin($where, 'left');
+    next if $where !~ /cached/;
+
+    ($uri, $x, $pending, $id) = begin($where, 'cut');
+    is($x->header('Range'), 'bytes=1024-2047', 'the first is in the cache');
+    is(lock_of($t, $id), 'running', 'the second is asked for');
+    $x->close;
+    $pending->read_rest;
+    ends($t, $uri, 'KEPT', 'a slice is missing after one from the cache');
+
+    ($uri, undef, $pending) = begin($where, 'whole', hit => 1);
+    is(length $pending->response->body, 2500, 'all of it');
+    ends($t, $uri, 'RELEASED', 'all slices are in the cache');
+}
+
+for my $where (qw(/sliced /sliced/cached)) {
+    my ($uri, $x, $pending, $id) = begin($where, 'left');
     slice($x, 0, 2500);
     $x = $up->accept_request;
     $pending->abort;
