@@ -242,6 +242,32 @@ ngx_http_vibelock_ending_unanswered(ngx_http_request_t *r, ngx_uint_t from)
 }
 
 
+char *
+ngx_http_vibelock_ending_unsent(ngx_http_request_t *r, ngx_uint_t from)
+{
+    char                       *why;
+    ngx_uint_t                  i;
+    ngx_http_upstream_state_t  *state;
+
+    why = ngx_http_vibelock_ending_unanswered(r, from);
+
+    if (why || r->upstream_states == NULL) {
+        return why;
+    }
+
+    state = r->upstream_states->elts;
+
+    for (i = from; i < r->upstream_states->nelts; i++) {
+
+        if (state[i].bytes_sent) {
+            return "nginx passed no answer on";
+        }
+    }
+
+    return NULL;
+}
+
+
 static char *
 ngx_http_vibelock_ending_reason(ngx_http_request_t *r, ngx_int_t rc)
 {

@@ -818,9 +818,18 @@ static void
 ngx_http_vibelock_guard_end(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold)
 {
-    ngx_http_vibelock_guard_settle(r, hold,
-                                   hold->part ? "the answer was cut short"
-                                              : NULL);
+    char  *why;
+
+    why = NULL;
+
+    if (hold->part) {
+        why = "the answer was cut short";
+
+    } else if (!r->header_sent) {
+        why = ngx_http_vibelock_ending_unsent(r, hold->tries);
+    }
+
+    ngx_http_vibelock_guard_settle(r, hold, why);
 }
 
 

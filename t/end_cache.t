@@ -301,6 +301,13 @@ for my $where (qw(/sliced /sliced/cached)) {
     $x->respond(200) if $where =~ /cached/;
     ends($t, $uri, 'KEPT', "$where: the client leaves within a slice");
 
+    ($uri, $x, $pending) = begin($where, 'bad');
+    $x->send_head(206, { 'Content-Range'  => 'bytes 0-1023/*',
+                         'Content-Length' => 1024 });
+    $pending->read_rest;
+    ends($t, $uri, 'KEPT', "$where: nginx refuses the slice");
+    $x->close;
+
     ($uri, $x, $pending, $id) = begin($where, 'one');
     slice($x, 0, 500);
     is(length $pending->response->body, 500, 'all of it');

@@ -57,6 +57,9 @@ $t->server(<<'EOC');
     location /again/   { internal; proxy_pass http://127.0.0.1:%%OTHER%%; }
     location /page     { proxy_pass http://kept; proxy_intercept_errors on;
                          error_page 500 502 503 /inside/page; }
+    location /drop     { proxy_pass http://kept; proxy_intercept_errors on;
+                         error_page 503 @drop; }
+    location @drop     { return 444; }
     location /named    { proxy_pass http://kept; proxy_intercept_errors on;
                          error_page 500 502 503 = @other; }
     location @other    { proxy_pass http://127.0.0.1:%%OTHER%%; }
@@ -257,6 +260,13 @@ for my $case (['/refused', 502], ['/none', 502], ['/name', 502]) {
     $x->close;
     is($pending->response->body, "a page\n", 'error_page');
     ends($t, $uri, 'KEPT', 'error_page instead of an answer');
+}
+
+{
+    my ($uri, $x, $pending) = begin('/drop');
+    $x->respond(503);
+    is($pending->read_rest, '', 'the client has nothing');
+    ends($t, $uri, 'KEPT', 'an intercepted error, and no answer');
 }
 
 for my $case (['respond', 'RELEASED'], ['close', 'KEPT']) {
