@@ -107,6 +107,8 @@ static void ngx_http_vibelock_guard_log(ngx_http_vibelock_hold_t *hold,
     char *what, char *why);
 static ngx_uint_t ngx_http_vibelock_guard_keeps(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
+static ngx_uint_t ngx_http_vibelock_guard_keeps_yet(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
 
 
 /* in the order of ngx_http_vibelock_refuse_e: for real, and in a dry run */
@@ -455,9 +457,7 @@ ngx_http_vibelock_guard_again(ngx_http_request_t *r,
 
     /* the next upstream's headers will take the place of this one's */
 
-    if (ngx_http_vibelock_guard_keeps(r, hold)) {
-        hold->keep = 1;
-    }
+    hold->keep = ngx_http_vibelock_guard_keeps_yet(r, hold);
 }
 
 
@@ -949,4 +949,41 @@ ngx_http_vibelock_guard_keeps(ngx_http_request_t *r,
     }
 
     return 0;
+}
+
+
+/*
+ * The same before the operation is over.  nginx remembers what a map gave; it
+ * must not be what the map would give at the end.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_guard_keeps_yet(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    size_t                      size;
+    ngx_uint_t                  keeps;
+    ngx_http_core_main_conf_t  *cmcf;
+    ngx_http_variable_value_t  *saved;
+
+    if (hold->keep || hold->conf->keep == NULL) {
+        return hold->keep;
+    }
+
+    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
+
+    size = cmcf->variables.nelts * sizeof(ngx_http_variable_value_t);
+
+    saved = ngx_palloc(r->pool, size);
+    if (saved == NULL) {
+        return 1;
+    }
+
+    ngx_memcpy(saved, r->variables, size);
+
+    keeps = ngx_http_vibelock_guard_keeps(r, hold);
+
+    ngx_memcpy(r->variables, saved, size);
+
+    return keeps;
 }

@@ -18,7 +18,7 @@ my $t = Vibelock::Test->new(workers => 2);
 $t->set(UPSTREAM => $up->port, OTHER => $other->port);
 $t->http(gate() . <<'EOC');
     proxy_http_version 1.1;
-    map $upstream_status $inner { 502 1; 504 1; default 0; }
+    map $upstream_status $inner { ~502$ 1; ~504$ 1; default 0; }
     upstream two {
         server 127.0.0.1:%%UPSTREAM%% max_fails=0;
         server 127.0.0.1:%%OTHER%% backup;
@@ -36,6 +36,9 @@ $t->server(<<'EOC');
                                        $upstream_http_x_two; }
     location /inner    { proxy_pass http://127.0.0.1:%%UPSTREAM%%;
                          vibelock_keep $inner; }
+    location /mapped   { proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+                         vibelock_keep $inner;
+                         proxy_intercept_errors on; error_page 503 = @other; }
     location /next     { proxy_pass http://two;
                          proxy_next_upstream http_503 non_idempotent; }
     location /local    { vibelock_keep $arg_keep; alias %%DIR%%/page; }
@@ -160,6 +163,26 @@ for my $case (['0', 'RELEASED'], ['1', 'KEPT']) {
     $other->accept_request->respond(200);
     $pending->response;
     ends($t, $uri, 'KEPT', 'a named location');
+
+    # nginx works a map out once: when the first answer was looked at.
+
+    for my $case ([200, 'RELEASED'], [502, 'KEPT']) {
+        my ($status, $result) = @$case;
+        ($uri, $x, $pending, $id) = begin('/mapped');
+        $x->respond(503);
+        $other->accept_request->respond($status);
+        $pending->response;
+        ends($t, $uri, $result, "a map, the second answers $status");
+    }
+
+    for my $case ([200, 'RELEASED'], [502, 'KEPT']) {
+        my ($status, $result) = @$case;
+        ($uri, $x, $pending, $id) = begin('/inner');
+        $x->respond(200, { 'X-Accel-Redirect' => '/again/' });
+        $other->accept_request->respond($status);
+        $pending->response;
+        ends($t, $uri, $result, "a map, X-Accel-Redirect, then $status");
+    }
 
     ($uri, $x, $pending, $id) = begin('/next');
     $x->respond(503);
