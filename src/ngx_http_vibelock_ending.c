@@ -213,6 +213,13 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
         return "nginx answered with an error of its own";
     }
 
+    if (rc == NGX_ERROR && !r->connection->error) {
+
+        /* an upstream that resets a stream, or sends what nginx refuses */
+
+        return "the upstream closed early";
+    }
+
     return ngx_http_vibelock_ending_reason(r, rc);
 }
 

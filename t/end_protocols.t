@@ -193,10 +193,12 @@ try_end($grpc, '/grpc', 'RST_STREAM instead of an answer', 'KEPT', sub {
 });
 
 try_end($grpc, '/grpc', 'RST_STREAM within the answer', 'KEPT', sub {
-    my ($x) = @_;
+    my ($x, $id) = @_;
     $x->send_head(200, { 'content-type' => 'application/grpc' });
     $x->send_data('part');
     $x->reset_stream(8);
+    ok($t->log_like(qr/is stuck: the upstream closed early.*key "$id"/),
+       'the log says who it was');
 });
 
 try_end($grpc, '/grpc', 'GOAWAY and a close', 'KEPT', sub {
@@ -216,6 +218,8 @@ try_end($grpc, '/grpc', 'fewer bytes than Content-Length', 'KEPT', sub {
 try_end($grpc, '/grpc', 'the client leaves', 'KEPT', sub {
     my ($x, $id, $pending) = @_;
     $pending->abort;
+    ok($t->log_like(qr/is stuck: the client left.*key "$id"/),
+       'the log says who it was');
 });
 
 try_end($grpc, '/grpc/slow', 'silence', 'KEPT', sub {
