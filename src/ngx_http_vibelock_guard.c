@@ -65,6 +65,8 @@ typedef struct {
 } ngx_http_vibelock_refusal_t;
 
 
+static ngx_uint_t ngx_http_vibelock_guard_anew(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
 static ngx_int_t ngx_http_vibelock_guard_check(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
 static ngx_int_t ngx_http_vibelock_guard_peek(ngx_http_request_t *r,
@@ -181,13 +183,7 @@ ngx_http_vibelock_guard(ngx_http_request_t *r,
             return ngx_http_vibelock_guard_read(r, hold);
         }
 
-        /*
-         * A request that was refused, or whose body was bad, may come back
-         * through error_page: it is looked at as if it came for the first
-         * time.
-         */
-
-        if (hold->state != NGX_HTTP_VIBELOCK_HOLD_CHECKED) {
+        if (!ngx_http_vibelock_guard_anew(r, hold)) {
             ngx_http_vibelock_guard_again(r, hold);
             return NGX_DECLINED;
         }
@@ -215,6 +211,30 @@ ngx_http_vibelock_guard(ngx_http_request_t *r,
     hold->record = record;
 
     return ngx_http_vibelock_guard_check(r, hold);
+}
+
+
+/*
+ * A request that was refused, or whose body was bad, may come back through
+ * error_page: it is looked at as if it came for the first time.  So is one
+ * that gave its lock back with an empty answer, of which a filter then made a
+ * 416.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_guard_anew(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    if (hold->state == NGX_HTTP_VIBELOCK_HOLD_OVER) {
+
+        /* while nginx has its upstream, that one's end is the hold's */
+
+        return hold->record->result == NGX_HTTP_VIBELOCK_RELEASED
+               && !ngx_http_vibelock_ending_answering(r)
+               && !r->post_action;
+    }
+
+    return hold->state == NGX_HTTP_VIBELOCK_HOLD_CHECKED;
 }
 
 

@@ -50,6 +50,13 @@ $t->server(<<'EOC');
         error_page 412 /412.html;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
+    location /empty {
+        error_page 416 = @instead;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location @instead {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
     location = /412.html {
         root %%DIR%%;
     }
@@ -104,6 +111,22 @@ for my $where (qw(/ /cached /never /passed /page)) {
     $x->send('x' x 989);
     ends($t, $uri, 'RELEASED', 'all of it is in the cache');
     $x->close;
+}
+
+# The whole of an empty answer is there with its header, which frees the lock.
+# What is asked for in its stead needs one again.
+
+{
+    my $uri = '/empty?id=' . ++$n;
+    my $pending = $t->async(GET => $uri, headers => { Range => 'bytes=1-' });
+    my $x = $up->accept_request;
+    $x->respond(200);
+
+    $x = $up->accept_request;
+    is(lock_of($t, $n), 'running', 'another upstream has a lock');
+    $x->respond(200, {}, 'body');
+    is($pending->response->body, 'ody', 'and answers');
+    ends($t, $uri, 'RELEASED', 'and gives it back');
 }
 
 like($t->error_log, qr/is stuck: nginx answered with $_ of its own/,
