@@ -189,6 +189,14 @@ for my $case (['0', 'RELEASED'], ['1', 'KEPT']) {
     $other->accept_request->respond(200, \%running);
     $pending->response;
     ends($t, $uri, 'KEPT', 'the next upstream');
+
+    # What one said that nginx went on from is gone with its header.
+
+    ($uri, $x, $pending, $id) = begin('/next');
+    $x->respond(503, \%running);
+    $other->accept_request->respond(200);
+    $pending->response;
+    ends($t, $uri, 'RELEASED', 'the upstream before the next');
 }
 
 $t->done;
