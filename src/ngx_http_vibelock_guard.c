@@ -43,6 +43,8 @@ typedef struct {
                                                ngx_int_t rc);
 
     ngx_uint_t                       tries;    /* before the lock was taken */
+    ngx_uint_t                       left;     /* before the last redirect */
+    ngx_uint_t                       redirects;
     off_t                            seen;     /* of the answer's body */
     off_t                            length;   /* of it, or -1 */
     unsigned                         part:1;   /* more comes than upstream's */
@@ -79,6 +81,8 @@ static ngx_http_vibelock_caller_e ngx_http_vibelock_guard_allowed(
 static ngx_int_t ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold, ngx_msec_t ttl);
 static void ngx_http_vibelock_guard_again(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
+static void ngx_http_vibelock_guard_passed(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
 
 static ngx_int_t ngx_http_vibelock_guard_deny(ngx_http_request_t *r,
@@ -444,6 +448,8 @@ ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     hold->handle = lock.handle;
     hold->tries = ngx_http_vibelock_ending_tries(r);
 
+    ngx_http_vibelock_guard_passed(r, hold);
+
     hold->record->result = NGX_HTTP_VIBELOCK_ACQUIRED;
     hold->record->token = lock.handle.token;
     hold->record->since = ngx_current_msec;
@@ -475,9 +481,24 @@ ngx_http_vibelock_guard_again(ngx_http_request_t *r,
         return;
     }
 
+    ngx_http_vibelock_guard_passed(r, hold);
+
     /* the next upstream's headers will take the place of this one's */
 
     hold->keep = ngx_http_vibelock_guard_keeps_yet(r, hold);
+}
+
+
+/*
+ * What was tried up to here, nginx has gone on from.
+ */
+
+static void
+ngx_http_vibelock_guard_passed(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    hold->left = ngx_http_vibelock_ending_tries(r);
+    hold->redirects = r->uri_changes;
 }
 
 
@@ -845,8 +866,8 @@ ngx_http_vibelock_guard_end(ngx_http_request_t *r,
     if (hold->part) {
         why = "the answer was cut short";
 
-    } else if (!r->header_sent) {
-        why = ngx_http_vibelock_ending_unsent(r, hold->tries);
+    } else if (!r->header_sent && hold->redirects == r->uri_changes) {
+        why = ngx_http_vibelock_ending_unsent(r, hold->left);
     }
 
     ngx_http_vibelock_guard_settle(r, hold, why);

@@ -266,7 +266,7 @@ for my $case (['/refused', 502], ['/none', 502], ['/name', 502]) {
     my ($uri, $x, $pending) = begin('/drop');
     $x->respond(503);
     is($pending->read_rest, '', 'the client has nothing');
-    ends($t, $uri, 'KEPT', 'an intercepted error, and no answer');
+    ends($t, $uri, 'RELEASED', 'an intercepted error, and no answer');
 }
 
 for my $case (['respond', 'RELEASED'], ['close', 'KEPT']) {
