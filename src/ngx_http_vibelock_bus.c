@@ -330,6 +330,8 @@ ngx_http_vibelock_bus_init(ngx_http_vibelock_bus_t *bus, ngx_cycle_t *cycle)
             ngx_http_vibelock_bus_share_init(bz->share);
         }
 
+        bz->share->target = bz->source;
+
         ngx_memcpy(bz->from.data + bus->replica.len + 1, bz->share->unique,
                    NGX_HTTP_VIBELOCK_BUS_UNIQUE);
     }

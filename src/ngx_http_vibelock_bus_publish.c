@@ -59,6 +59,15 @@ static void ngx_http_vibelock_bus_publish_error(
 #define ngx_http_vibelock_bus_publish_serial(id)  ((uint32_t) ((id) >> 32))
 
 
+/*
+ * A worker that finishes what was open at a reload may know another Redis or
+ * another stream than those that came after it: what waits is theirs to send.
+ */
+
+#define ngx_http_vibelock_bus_publish_here(bz)                                \
+    ((bz)->share->target == (bz)->source)
+
+
 ngx_int_t
 ngx_http_vibelock_bus_publish_zone(ngx_conf_t *cf,
     ngx_http_vibelock_bus_zone_t *bz)
@@ -221,6 +230,10 @@ ngx_http_vibelock_bus_publish_tick(ngx_http_vibelock_bus_t *bus)
     for (i = 0; i < bus->nzones; i++) {
         bz = &bus->zones[i];
 
+        if (!ngx_http_vibelock_bus_publish_here(bz)) {
+            continue;
+        }
+
         why = ngx_http_vibelock_bus_share_why(bz->share,
                                         NGX_HTTP_VIBELOCK_BUS_PUBLISHES, &err);
 
@@ -261,6 +274,10 @@ ngx_http_vibelock_bus_publish_ready(ngx_http_vibelock_redis_t *redis)
     for (i = 0; i < bus->nzones; i++) {
         bz = &bus->zones[i];
         bz->pause = 0;
+
+        if (!ngx_http_vibelock_bus_publish_here(bz)) {
+            continue;
+        }
 
         if (redis->connects > 1) {
             ngx_http_vibelock_bus_share_count(bz->share,
@@ -311,7 +328,9 @@ ngx_http_vibelock_bus_publish_pump(ngx_http_vibelock_bus_t *bus)
     for (i = 0; i < bus->nzones; i++) {
         bz = &bus->zones[i];
 
-        if (bz->pause && bz->pause > ngx_current_msec) {
+        if (!ngx_http_vibelock_bus_publish_here(bz)
+            || (bz->pause && bz->pause > ngx_current_msec))
+        {
             continue;
         }
 

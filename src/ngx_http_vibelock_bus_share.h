@@ -76,6 +76,8 @@ typedef struct {
     uint64_t                     nonce;
     ngx_msec_t                   until;
 
+    uint64_t                     target;       /* where releases go to now */
+
     uint64_t                     source;       /* last is of this, 0: unset */
     ngx_http_vibelock_bus_id_t   last;         /* the entry read last */
     ngx_msec_t                   lag;          /* its, ms */
