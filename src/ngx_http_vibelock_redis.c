@@ -75,6 +75,8 @@ static ngx_http_vibelock_redis_command_t *ngx_http_vibelock_redis_take(
     ngx_http_vibelock_redis_t *redis);
 static void ngx_http_vibelock_redis_answer(ngx_http_vibelock_redis_t *redis,
     redisReply *reply);
+static ngx_uint_t ngx_http_vibelock_redis_unasked(
+    ngx_http_vibelock_redis_t *redis);
 
 static void ngx_http_vibelock_redis_deadline(ngx_http_vibelock_redis_t *redis);
 static void ngx_http_vibelock_redis_deadline_handler(ngx_event_t *ev);
@@ -957,9 +959,17 @@ ngx_http_vibelock_redis_reply(redisAsyncContext *ac, void *reply, void *data)
 
     ngx_http_vibelock_redis_answer(redis, reply);
 
-    if (redis->ac == ac) {
-        ngx_http_vibelock_redis_deadline(redis);
+    if (redis->ac != ac) {
+        return;
     }
+
+    if (ngx_http_vibelock_redis_unasked(redis)) {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
+                                     0);
+        return;
+    }
+
+    ngx_http_vibelock_redis_deadline(redis);
 }
 
 
@@ -998,6 +1008,22 @@ ngx_http_vibelock_redis_answer(ngx_http_vibelock_redis_t *redis,
     command->handler(redis, reply, command->data, command->id);
 
     ngx_queue_insert_head(&redis->spare, &command->queue);
+}
+
+
+/*
+ * 1 when something was read that answers nothing: hiredis would end the
+ * process with an assertion.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_redis_unasked(ngx_http_vibelock_redis_t *redis)
+{
+    redisReader  *reader;
+
+    reader = redis->ac->c.reader;
+
+    return ngx_queue_empty(&redis->commands) && reader->pos < reader->len;
 }
 
 
@@ -1065,6 +1091,17 @@ ngx_http_vibelock_redis_read_handler(ngx_event_t *rev)
     }
 
     ac = redis->ac;
+
+    /* an error of this read is found by the one below */
+
+    if (redis->connected && ngx_queue_empty(&redis->commands)
+        && redisBufferRead(&ac->c) == REDIS_OK
+        && ngx_http_vibelock_redis_unasked(redis))
+    {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
+                                     0);
+        return;
+    }
 
     redisAsyncHandleRead(ac);
 

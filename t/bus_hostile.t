@@ -1,0 +1,127 @@
+#!/usr/bin/perl
+
+# Answers that no Redis gives, or that something between here and Redis makes
+# of them: no worker dies of them or is kept busy, and the bus is away until
+# there are better ones.
+
+use strict;
+use warnings;
+
+use IO::Select;
+use IO::Socket::IP;
+use Test::More;
+use Time::HiRes qw(time);
+
+use Vibelock::Fleet;
+use Vibelock::Process qw(end_group fork_child);
+use Vibelock::Test qw(wait_for);
+
+# A Redis whose answers can be replaced: "name" => text, or a code that makes
+# it.  It counts the commands, for whoever asks for COUNTS.
+
+my %good = (
+    TIME => sub {
+        my ($s, $us) = (time . '.0') =~ /^(\d+)\.(\d+)/;
+        return array($s, substr "${us}00000", 0, 6);
+    },
+    XREVRANGE => "*0\r\n",
+    XADD      => "\$3\r\n1-1\r\n",
+    XREAD     => '',
+);
+
+sub array {
+    return '*' . @_ . "\r\n"
+           . join '', map { '$' . length($_) . "\r\n$_\r\n" } @_;
+}
+
+sub serve {
+    my ($listen, $answers) = @_;
+
+    my $select = IO::Select->new($listen);
+    my (%buffers, %counts);
+
+    while (my @ready = $select->can_read) {
+        for my $handle (@ready) {
+            if ($handle == $listen) {
+                $select->add($listen->accept // ());
+                next;
+            }
+
+            unless (sysread $handle, $buffers{$handle}, 65536,
+                            length($buffers{$handle} // ''))
+            {
+                $select->remove($handle);
+                delete $buffers{$handle};
+                next;
+            }
+
+            while (my $name = command(\$buffers{$handle})) {
+                my $answer = $name eq 'COUNTS' ? array(%counts)
+                                               : $answers->{$name};
+                $counts{$name}++;
+                $answer = $answer->() if ref $answer;
+                syswrite $handle, $answer;
+            }
+        }
+    }
+}
+
+sub command {
+    my ($buffer) = @_;
+
+    my ($words) = $$buffer =~ /^\*(\d+)\r\n/ or return;
+
+    $$buffer =~ s/^\*\d+\r\n((?:\$\d+\r\n.*?\r\n){$words})//s or return;
+
+    return (split /\r\n/, $1)[1];
+}
+
+sub with_answers {
+    my ($name, $bad, $check) = @_;
+
+    subtest $name => sub {
+        my $listen = IO::Socket::IP->new(LocalHost => '127.0.0.1',
+                                         Listen => 50) or die $!;
+        my $pid = fork_child(sub { serve($listen, { %good, %$bad }) },
+                             $listen);
+
+        my $fleet = Vibelock::Fleet->new(
+            redis    => 'redis://127.0.0.1:' . $listen->sockport,
+            gateways => 1,
+        );
+
+        $fleet->start;
+        $check->($fleet, $listen->sockport);
+        is($fleet->exec(0, 'web'), 200, 'it serves');
+        $fleet->gateway(0)->finish;
+        end_group($pid);
+    };
+}
+
+# hiredis ends the process for an answer to nothing.
+
+for my $extra ("+OK\r\n", ":1\r\n", "\$-1\r\n", "-ERR what\r\n", "*0\r\n",
+               "*2\r\n\$1\r\na\r\n", '$')
+{
+    my $name = $extra =~ s/\r\n/ /gr;
+
+    with_answers("\"$name\" behind an answer", {
+        TIME => sub { $good{TIME}->() . $extra },
+    }, sub {
+        my ($fleet) = @_;
+        ok(wait_for { $fleet->bus(0)->{publishing} eq 'unexpected' }, 'away');
+    });
+}
+
+with_answers('an answer to nothing, later', {
+    TIME  => $good{TIME},
+    XADD  => "\$3\r\n1-1\r\n\$3\r\n1-1\r\n",
+}, sub {
+    my ($fleet) = @_;
+
+    $fleet->working;
+    $fleet->release(0, 'web');
+    ok(wait_for { $fleet->bus(0)->{reconnects} > 0 }, 'ends the connection');
+});
+
+done_testing();
