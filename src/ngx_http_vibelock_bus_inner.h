@@ -68,6 +68,7 @@ struct ngx_http_vibelock_bus_s {
     ngx_http_vibelock_redis_t        reader;
     ngx_event_t                      again;      /* reading, after a pause */
     ngx_msec_t                       checked;    /* the streams, when */
+    ngx_msec_t                       asked;      /* for entries, when */
     ngx_uint_t                       checks;     /* of them to come back */
     ngx_uint_t                       changed;    /* the zones to read */
     const char                     **argv;       /* of XREAD */

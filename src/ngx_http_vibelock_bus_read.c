@@ -450,6 +450,8 @@ ngx_http_vibelock_bus_read_streams(ngx_http_vibelock_bus_t *bus)
         return;
     }
 
+    bus->asked = ngx_current_msec;
+
     if (ngx_http_vibelock_redis_command(&bus->reader, n, bus->argv,
                                         bus->argvlen,
                                         NGX_HTTP_VIBELOCK_BUS_BLOCK,
@@ -547,19 +549,33 @@ ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
         return;
     }
 
-    /* nil: a second went by with nothing */
+    if (reply->type != REDIS_REPLY_ARRAY && reply->type != REDIS_REPLY_NIL) {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
+                                     0);
+        return;
+    }
 
-    if (reply->type == REDIS_REPLY_ARRAY) {
-
-        for (i = 0; i < reply->elements; i++) {
-            if (ngx_http_vibelock_bus_read_stream(bus, reply->element[i])
-                != NGX_OK)
-            {
-                ngx_http_vibelock_redis_fail(redis,
-                                        NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED, 0);
-                return;
-            }
+    for (i = 0; i < reply->elements; i++) {
+        if (ngx_http_vibelock_bus_read_stream(bus, reply->element[i])
+            != NGX_OK)
+        {
+            ngx_http_vibelock_redis_fail(redis,
+                                         NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
+                                         0);
+            return;
         }
+    }
+
+    /*
+     * nothing: a second went by, or something between here and Redis does not
+     * let it wait, and is not to be asked without end
+     */
+
+    if (reply->elements == 0
+        && ngx_current_msec - bus->asked < NGX_HTTP_VIBELOCK_BUS_BLOCK / 2)
+    {
+        ngx_add_timer(&bus->again, NGX_HTTP_VIBELOCK_BUS_AGAIN);
+        return;
     }
 
     ngx_http_vibelock_bus_read_next(bus);

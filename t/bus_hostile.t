@@ -14,6 +14,7 @@ use Time::HiRes qw(time);
 
 use Vibelock::Fleet;
 use Vibelock::Process qw(end_group fork_child);
+use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
 
 # A Redis whose answers can be replaced: "name" => text, or a code that makes
@@ -123,5 +124,30 @@ with_answers('an answer to nothing, later', {
     $fleet->release(0, 'web');
     ok(wait_for { $fleet->bus(0)->{reconnects} > 0 }, 'ends the connection');
 });
+
+with_answers('no list of entries', { XREAD => "+OK\r\n" }, sub {
+    my ($fleet) = @_;
+    ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
+});
+
+# Nothing new, and without a wait.
+
+for my $nothing ("*-1\r\n", "*0\r\n") {
+    with_answers($nothing =~ s/\r\n//r . ' at once', { XREAD => $nothing }, sub {
+        my ($fleet, $port) = @_;
+
+        my $client = Vibelock::Redis::Client->connect(port => $port);
+        my $reads = sub { my %n = @{ $client->cmd('COUNTS') }; $n{XREAD} // 0 };
+
+        ok(wait_for { $reads->() > 2 }, 'it asks again');
+
+        my $before = $reads->();
+        my $start = time;
+        wait_for { time - $start > 1 };
+
+        cmp_ok($reads->() - $before, '<', 10, 'but not without end');
+        is($fleet->bus(0)->{reading}, 'works', 'and it works');
+    });
+}
 
 done_testing();
