@@ -543,8 +543,9 @@ ngx_http_vibelock_queue_alloc(ngx_http_vibelock_queue_t *queue, ngx_str_t *key)
 
 
 /*
- * Makes room: what rests has done its work, what waits longest is the least
- * likely to matter still.  What is under way stays.
+ * Makes room, or comes nearer to it: what rests has done its work, what waits
+ * longest is the least likely to matter still.  What is under way stays, and a
+ * repeat waits without the rest of its second.
  */
 
 static ngx_uint_t
@@ -554,20 +555,25 @@ ngx_http_vibelock_queue_sacrifice(ngx_http_vibelock_queue_t *queue)
 
     n = ngx_http_vibelock_queue_first(queue, NGX_HTTP_VIBELOCK_QUEUE_RESTING);
 
-    if (n == NGX_HTTP_VIBELOCK_NONE) {
-        n = ngx_http_vibelock_queue_first(queue,
-                                          NGX_HTTP_VIBELOCK_QUEUE_WAITING);
+    if (n != NGX_HTTP_VIBELOCK_NONE) {
+
+        if (ngx_http_vibelock_queue_node(queue, n)->again) {
+            ngx_http_vibelock_queue_again(queue, n);
+
+        } else {
+            ngx_http_vibelock_queue_free(queue, n);
+        }
+
+        return 1;
     }
+
+    n = ngx_http_vibelock_queue_first(queue, NGX_HTTP_VIBELOCK_QUEUE_WAITING);
 
     if (n == NGX_HTTP_VIBELOCK_NONE) {
         return 0;
     }
 
-    if (ngx_http_vibelock_queue_sends(ngx_http_vibelock_queue_node(queue, n)))
-    {
-        queue->dropped++;
-    }
-
+    queue->dropped++;
     ngx_http_vibelock_queue_free(queue, n);
 
     return 1;

@@ -488,6 +488,23 @@ facts_bounds(void)
 
     make(SIZE);
 
+    fact("a repeat that rests is not dropped for one that is done");
+
+    for (i = 0; i < n - 1; i++) {
+        check(put(i * 3) == NGX_OK && take(&one) == NGX_OK);
+        sent(&one);
+    }
+
+    check(put(0) == NGX_AGAIN && usage().queued == 1);
+    check(put(i * 3) == NGX_OK);
+    check(usage().dropped == 0 && usage().queued == 2);
+    check(take(&one) == NGX_OK && id_of(&one) == 0);
+    check(take(&one) == NGX_OK && id_of(&one) == i * 3);
+    check_whole();
+    unmake();
+
+    make(SIZE);
+
     fact("after a minute it is too late");
 
     (void) put(1);
