@@ -203,7 +203,9 @@ ngx_http_vibelock_break_find(ngx_http_request_t *r,
     if (ngx_http_arg(r, (u_char *) "token", 5, &value) == NGX_OK) {
         token = ngx_atoof(value.data, value.len);
 
-        if (token == NGX_ERROR) {
+        /* 0, as of a variable that was never set, is no lock's */
+
+        if (token == NGX_ERROR || token == 0) {
             return NGX_ABORT;
         }
     }

@@ -121,8 +121,8 @@ $token = locks()->[0]{token};
 ok(!breaks('/status/locks/ops/b?token=' . ($token - 1))
    ->json->{data}{released}, 'another lock is meant');
 is(scalar @{ locks() }, 1, 'and this one stays');
-fails(breaks('/status/locks/ops/b?token=x'), 400, 'VALIDATION_ERROR',
-      'no token');
+fails(breaks("/status/locks/ops/b?token=$_"), 400, 'VALIDATION_ERROR',
+      "\"$_\" is no token") for 'x', '0', '00', '';
 ok(breaks("/status/locks/ops/b?token=$token")->json->{data}{released},
    'this one is');
 
