@@ -587,7 +587,7 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
     redisReply *stream)
 {
     size_t                         i;
-    int64_t                        lag;
+    int64_t                        now;
     redisReply                    *entries;
     ngx_http_vibelock_bus_id_t     id;
     ngx_http_vibelock_bus_zone_t  *bz;
@@ -613,9 +613,12 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
         }
     }
 
-    lag = (int64_t) ngx_current_msec + bus->reader.offset - (int64_t) id.ms;
+    now = (int64_t) ngx_current_msec + bus->reader.offset;
 
-    bz->share->lag = (ngx_msec_t) ngx_max(lag, 0);
+    /* an id is what somebody says, and may be later than any clock */
+
+    bz->share->lag = (now > 0 && (uint64_t) now > id.ms)
+                     ? (ngx_msec_t) ((uint64_t) now - id.ms) : 0;
 
     ngx_http_vibelock_bus_share_place(bz->share, bz->pool, bus->nonce,
                                       bz->source, &id);

@@ -148,6 +148,22 @@ subtest 'each reason is logged once' => sub {
     }
 };
 
+# An id is what somebody says.
+
+subtest 'an id beyond any clock' => sub {
+    my $id = '18446744073709551614-1';
+
+    $redis->cmd('XADD', stream('ops'), $id, 'release', entry(key => 'none'));
+    ok(wait_for { $fleet->bus(0)->{lastId} eq $id }, 'is read');
+    is($fleet->bus(0)->{lagMs}, 0, 'and is not late');
+
+    $fleet->take(0, 'beyond');
+    $fleet->old;
+    $redis->cmd('XADD', stream('ops'), '*', 'release',
+                entry(key => 'beyond', at => redis_ms($redis)));
+    ok($fleet->freed(0, 'beyond'), 'nor is what follows it left out');
+};
+
 subtest 'a stream of the wrong type' => sub {
     $redis->cmd('DEL', stream('ops'));
     $redis->cmd('SET', stream('ops'), 'something');
