@@ -18,6 +18,9 @@
 /* a lock has to be older than the release by more than this, ms */
 #define NGX_HTTP_VIBELOCK_BUS_MARGIN  50
 
+/* what two samples of the clock may be apart, and much more, ms */
+#define NGX_HTTP_VIBELOCK_BUS_AHEAD   1000
+
 /* later than any clock says, and far from where a difference overflows, ms */
 #define NGX_HTTP_VIBELOCK_BUS_NEVER   ((uint64_t) 1 << 52)
 
@@ -203,7 +206,14 @@ ngx_http_vibelock_bus_apply_may(ngx_http_vibelock_lock_t *lock, void *data)
         return 0;
     }
 
-    if ((int64_t) lock->age - release->ago <= NGX_HTTP_VIBELOCK_BUS_MARGIN) {
+    /*
+     * one that is still to come is of when the clock of Redis was wrong, and
+     * when that was is not known: it may be read again long after
+     */
+
+    if (release->ago < -NGX_HTTP_VIBELOCK_BUS_AHEAD
+        || (int64_t) lock->age - release->ago <= NGX_HTTP_VIBELOCK_BUS_MARGIN)
+    {
         release->skip = NGX_HTTP_VIBELOCK_BUS_YOUNG;
         return 0;
     }

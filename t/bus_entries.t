@@ -148,6 +148,29 @@ subtest 'each reason is logged once' => sub {
     }
 };
 
+# Of when the clock of Redis was ahead: every zone that is made before that
+# moment reads it, whatever was locked since.
+
+subtest 'an entry of a moment that is still to come' => sub {
+    my $ahead = redis_ms($redis) + 3600_000;
+
+    $fleet->take(0, 'ahead');
+    $fleet->old;
+
+    my $before = $fleet->bus(0)->{skipped}{young};
+
+    $redis->cmd('XADD', stream('ops'), "$ahead-0", 'release',
+                entry(key => 'ahead', at => $ahead));
+    ok(wait_for { $fleet->bus(0)->{skipped}{young} == $before + 1 }, 'is read');
+    ok($fleet->held(0, 'ahead'), 'and leaves the lock');
+
+    # The ids go on from there, and do not matter.
+
+    $redis->cmd('XADD', stream('ops'), '*', 'release',
+                entry(key => 'ahead', at => redis_ms($redis)));
+    ok($fleet->freed(0, 'ahead'), 'one of now behind it frees');
+};
+
 # An id is what somebody says.
 
 subtest 'an id beyond any clock' => sub {
