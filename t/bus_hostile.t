@@ -9,6 +9,7 @@ use warnings;
 
 use IO::Select;
 use IO::Socket::IP;
+use List::Util qw(max);
 use Test::More;
 use Time::HiRes qw(time);
 
@@ -16,6 +17,7 @@ use Vibelock::Fleet;
 use Vibelock::Process qw(end_group fork_child);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
+use Vibelock::Util qw(limit);
 
 # A Redis whose answers can be replaced: "name" => text, or a code that makes
 # it.  It counts the commands, for whoever asks for COUNTS.
@@ -129,6 +131,28 @@ with_answers('no list of entries', { XREAD => "+OK\r\n" }, sub {
     my ($fleet) = @_;
     ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
 });
+
+# Room for so many elements takes seconds to free.
+
+for my $name (qw(TIME XREAD)) {
+    with_answers("a very long list to $name", {
+        $name => "*50000000\r\n:1\r\n",
+    }, sub {
+        my ($fleet) = @_;
+
+        ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
+
+        my $slowest = 0;
+        my $end = time + 2;
+
+        while ((my $start = time) < $end) {
+            $fleet->bus(0);
+            $slowest = max($slowest, time - $start);
+        }
+
+        cmp_ok($slowest, '<', limit(0.5), 'no worker is held up');
+    });
+}
 
 # Nothing new, and without a wait.
 
