@@ -157,7 +157,9 @@ for my $name (qw(TIME XREAD)) {
 # Nothing new, and without a wait.
 
 for my $nothing ("*-1\r\n", "*0\r\n") {
-    with_answers($nothing =~ s/\r\n//r . ' at once', { XREAD => $nothing }, sub {
+    my $name = $nothing =~ s/\r\n//r;
+
+    with_answers("$name at once", { XREAD => $nothing }, sub {
         my ($fleet, $port) = @_;
 
         my $client = Vibelock::Redis::Client->connect(port => $port);

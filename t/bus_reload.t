@@ -47,7 +47,8 @@ $t->reload;
 
 # The state is what the new workers find, whatever the old one could do.
 
-ok(wait_for { $fleet->bus(0)->{publishing} eq 'failed' }, 'the new one is away');
+ok(wait_for { $fleet->bus(0)->{publishing} eq 'failed' },
+   'the new one is away');
 $fleet->release(0, 'waits');
 
 my $works = 0;
