@@ -18,9 +18,6 @@
 /* a lock has to be older than the release by more than this, ms */
 #define NGX_HTTP_VIBELOCK_BUS_MARGIN  50
 
-/* what two samples of the clock may be apart, and much more, ms */
-#define NGX_HTTP_VIBELOCK_BUS_AHEAD   1000
-
 /* later than any clock says, and far from where a difference overflows, ms */
 #define NGX_HTTP_VIBELOCK_BUS_NEVER   ((uint64_t) 1 << 52)
 

@@ -22,6 +22,9 @@
 /* every so often a worker looks after what is shared, ms */
 #define NGX_HTTP_VIBELOCK_BUS_TICK   250
 
+/* what two samples of the clock of Redis may be apart, and much more, ms */
+#define NGX_HTTP_VIBELOCK_BUS_AHEAD  1000
+
 
 /* a zone, to the bus */
 
@@ -69,6 +72,8 @@ struct ngx_http_vibelock_bus_s {
     ngx_event_t                      again;      /* reading, after a pause */
     ngx_msec_t                       checked;    /* the streams, when */
     ngx_msec_t                       asked;      /* for entries, when */
+    ngx_msec_t                       sampled;    /* the clock, when */
+    ngx_uint_t                       doubt;      /* whether it still is right */
     ngx_uint_t                       checks;     /* of them to come back */
     ngx_uint_t                       changed;    /* the zones to read */
     const char                     **argv;       /* of XREAD */

@@ -59,8 +59,10 @@ static void ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
     redisReply *reply, void *data, uint64_t id);
 static ngx_int_t ngx_http_vibelock_bus_read_stream(
     ngx_http_vibelock_bus_t *bus, redisReply *stream);
-static ngx_int_t ngx_http_vibelock_bus_read_entry(
-    ngx_http_vibelock_bus_zone_t *bz, redisReply *entry,
+static ngx_uint_t ngx_http_vibelock_bus_read_ahead(
+    ngx_http_vibelock_bus_t *bus, ngx_http_vibelock_bus_id_t *id);
+static void ngx_http_vibelock_bus_read_entry(
+    ngx_http_vibelock_bus_zone_t *bz, redisReply *fields,
     ngx_http_vibelock_bus_id_t *id);
 static void ngx_http_vibelock_bus_read_error(ngx_http_vibelock_bus_t *bus,
     redisReply *reply);
@@ -187,6 +189,11 @@ ngx_http_vibelock_bus_read_ready(ngx_http_vibelock_redis_t *redis)
         }
     }
 
+    /* that the connection is ready, the clock of this moment has told */
+
+    bus->sampled = ngx_current_msec;
+    bus->doubt = 0;
+
     ngx_http_vibelock_bus_read_check(bus);
 }
 
@@ -231,6 +238,15 @@ ngx_http_vibelock_bus_read_check(ngx_http_vibelock_bus_t *bus)
     bus->changed = 0;
     bus->checks = 0;
     bus->checked = ngx_current_msec;
+
+    if (bus->doubt
+        || ngx_current_msec - bus->sampled >= NGX_HTTP_VIBELOCK_BUS_CHECK)
+    {
+        (void) ngx_http_vibelock_redis_clock(&bus->reader);
+
+        bus->sampled = ngx_current_msec;
+        bus->doubt = 0;
+    }
 
     argv[0] = "XREVRANGE";
     argvlen[0] = sizeof("XREVRANGE") - 1;
@@ -424,8 +440,9 @@ ngx_http_vibelock_bus_read_next(ngx_http_vibelock_bus_t *bus)
         }
     }
 
-    if (ngx_current_msec - bus->checked >= NGX_HTTP_VIBELOCK_BUS_CHECK) {
-        (void) ngx_http_vibelock_redis_clock(&bus->reader);
+    if (bus->doubt
+        || ngx_current_msec - bus->checked >= NGX_HTTP_VIBELOCK_BUS_CHECK)
+    {
         changed = 1;
     }
 
@@ -588,8 +605,8 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
 {
     size_t                         i;
     int64_t                        now;
-    redisReply                    *entries;
-    ngx_http_vibelock_bus_id_t     id;
+    redisReply                    *entries, *entry;
+    ngx_http_vibelock_bus_id_t     id, last;
     ngx_http_vibelock_bus_zone_t  *bz;
 
     if (stream->type != REDIS_REPLY_ARRAY || stream->elements != 2) {
@@ -606,46 +623,74 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
     }
 
     for (i = 0; i < entries->elements; i++) {
-        if (ngx_http_vibelock_bus_read_entry(bz, entries->element[i], &id)
-            != NGX_OK)
+        entry = entries->element[i];
+
+        if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2
+            || ngx_http_vibelock_bus_read_id(entry->element[0], &id) != NGX_OK)
         {
             return NGX_ERROR;
         }
+
+        if (ngx_http_vibelock_bus_read_ahead(bus, &id)) {
+            bus->doubt = 1;
+            break;
+        }
+
+        ngx_http_vibelock_bus_read_entry(bz, entry->element[1], &id);
+
+        last = id;
+    }
+
+    /* the rest is read again with the next sample */
+
+    if (i == 0) {
+        return NGX_OK;
     }
 
     now = (int64_t) ngx_current_msec + bus->reader.offset;
 
     /* an id is what somebody says, and may be later than any clock */
 
-    bz->share->lag = (now > 0 && (uint64_t) now > id.ms)
-                     ? (ngx_msec_t) ((uint64_t) now - id.ms) : 0;
+    bz->share->lag = (now > 0 && (uint64_t) now > last.ms)
+                     ? (ngx_msec_t) ((uint64_t) now - last.ms) : 0;
 
     ngx_http_vibelock_bus_share_place(bz->share, bz->pool, bus->nonce,
-                                      bz->source, &id);
+                                      bz->source, &last);
 
     return NGX_OK;
 }
 
 
-/* an id, and names and values by turns; "release" is the one that counts */
+/*
+ * 1 for an entry of a moment that is still to come, by a sample that may be of
+ * before the clock of Redis was set.
+ */
 
-static ngx_int_t
+static ngx_uint_t
+ngx_http_vibelock_bus_read_ahead(ngx_http_vibelock_bus_t *bus,
+    ngx_http_vibelock_bus_id_t *id)
+{
+    int64_t  now;
+
+    now = (int64_t) ngx_current_msec + bus->reader.offset
+          + NGX_HTTP_VIBELOCK_BUS_AHEAD;
+
+    return id->ms > (uint64_t) ngx_max(now, 0)
+           && ngx_current_msec - bus->sampled >= NGX_HTTP_VIBELOCK_BUS_AHEAD;
+}
+
+
+/* names and values by turns; "release" is the one that counts */
+
+static void
 ngx_http_vibelock_bus_read_entry(ngx_http_vibelock_bus_zone_t *bz,
-    redisReply *entry, ngx_http_vibelock_bus_id_t *id)
+    redisReply *fields, ngx_http_vibelock_bus_id_t *id)
 {
     size_t       i;
-    redisReply  *fields, *name, *value;
-
-    if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2
-        || ngx_http_vibelock_bus_read_id(entry->element[0], id) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
+    redisReply  *name, *value;
 
     ngx_http_vibelock_bus_share_count(bz->share,
                                       NGX_HTTP_VIBELOCK_BUS_N_RECEIVED);
-
-    fields = entry->element[1];
 
     if (fields->type == REDIS_REPLY_ARRAY) {
 
@@ -660,14 +705,12 @@ ngx_http_vibelock_bus_read_entry(ngx_http_vibelock_bus_zone_t *bz,
             {
                 ngx_http_vibelock_bus_apply(bz, id, (u_char *) value->str,
                                             value->len);
-                return NGX_OK;
+                return;
             }
         }
     }
 
     ngx_http_vibelock_bus_apply_skip(bz, id, NGX_HTTP_VIBELOCK_BUS_MALFORMED);
-
-    return NGX_OK;
 }
 
 
