@@ -270,7 +270,10 @@ ngx_http_vibelock_bus_read_check(ngx_http_vibelock_bus_t *bus)
         argv[1] = (char *) bz->stream.data;
         argvlen[1] = bz->stream.len;
 
-        if (ngx_http_vibelock_redis_command(&bus->reader, 6, argv, argvlen, 0,
+        /* the last entry comes with its id, however large it is */
+
+        if (ngx_http_vibelock_redis_command(&bus->reader, 6, argv, argvlen,
+                                            NGX_HTTP_VIBELOCK_BUS_BLOCK,
                                             ngx_http_vibelock_bus_read_checked,
                                             bz, 0)
             != NGX_OK)
