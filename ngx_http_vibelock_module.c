@@ -739,42 +739,7 @@ ngx_http_vibelock_keep_directive(ngx_conf_t *cf, ngx_command_t *cmd,
 {
     ngx_http_vibelock_loc_conf_t *vlcf = conf;
 
-    ngx_str_t                         *value;
-    ngx_uint_t                         i;
-    ngx_http_complex_value_t          *keep;
-    ngx_http_compile_complex_value_t   ccv;
-
-    if (vlcf->guard.keep) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    vlcf->guard.keep = ngx_array_create(cf->pool, cf->args->nelts - 1,
-                                        sizeof(ngx_http_complex_value_t));
-    if (vlcf->guard.keep == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    for (i = 1; i < cf->args->nelts; i++) {
-
-        keep = ngx_array_push(vlcf->guard.keep);
-        if (keep == NULL) {
-            return NGX_CONF_ERROR;
-        }
-
-        ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
-
-        ccv.cf = cf;
-        ccv.value = &value[i];
-        ccv.complex_value = keep;
-
-        if (ngx_http_compile_complex_value(&ccv) != NGX_OK) {
-            return NGX_CONF_ERROR;
-        }
-    }
-
-    return NGX_CONF_OK;
+    return ngx_http_vibelock_keep_set(cf, &vlcf->guard.keep);
 }
 
 

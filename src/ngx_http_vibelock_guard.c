@@ -111,10 +111,6 @@ static void ngx_http_vibelock_guard_settle(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold, char *why);
 static void ngx_http_vibelock_guard_log(ngx_http_vibelock_hold_t *hold,
     char *what, char *why);
-static ngx_uint_t ngx_http_vibelock_guard_keeps(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold);
-static ngx_uint_t ngx_http_vibelock_guard_keeps_yet(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold);
 
 
 /* in the order of ngx_http_vibelock_refuse_e: for real, and in a dry run */
@@ -485,7 +481,9 @@ ngx_http_vibelock_guard_again(ngx_http_request_t *r,
 
     /* the next upstream's headers will take the place of this one's */
 
-    hold->keep = ngx_http_vibelock_guard_keeps_yet(r, hold);
+    if (ngx_http_vibelock_keep_yet(r, hold->conf->keep)) {
+        hold->keep = 1;
+    }
 }
 
 
@@ -894,7 +892,9 @@ ngx_http_vibelock_guard_settle(ngx_http_request_t *r,
         why = ngx_http_vibelock_ending_unanswered(r, hold->tries);
     }
 
-    if (why == NULL && ngx_http_vibelock_guard_keeps(r, hold)) {
+    if (why == NULL
+        && (hold->keep || ngx_http_vibelock_keep(r, conf->keep)))
+    {
         why = "vibelock_keep says so";
     }
 
@@ -953,78 +953,4 @@ ngx_http_vibelock_guard_log(ngx_http_vibelock_hold_t *hold, char *what,
     ngx_http_vibelock_log_lock(conf->log_level, hold->request->connection->log,
                                what, why, &conf->zone->name, &hold->key,
                                &lock);
-}
-
-
-/*
- * 1 when a value of vibelock_keep is neither empty nor "0", or cannot be told.
- */
-
-static ngx_uint_t
-ngx_http_vibelock_guard_keeps(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold)
-{
-    ngx_str_t                  value;
-    ngx_uint_t                 i;
-    ngx_http_complex_value_t  *keep;
-
-    if (hold->keep) {
-        return 1;
-    }
-
-    if (hold->conf->keep == NULL) {
-        return 0;
-    }
-
-    keep = hold->conf->keep->elts;
-
-    for (i = 0; i < hold->conf->keep->nelts; i++) {
-
-        if (ngx_http_complex_value(r, &keep[i], &value) != NGX_OK) {
-            return 1;
-        }
-
-        if (value.len && !(value.len == 1 && value.data[0] == '0')) {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
-/*
- * The same before the operation is over.  nginx remembers what a map gave; it
- * must not be what the map would give at the end.
- */
-
-static ngx_uint_t
-ngx_http_vibelock_guard_keeps_yet(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold)
-{
-    size_t                      size;
-    ngx_uint_t                  keeps;
-    ngx_http_core_main_conf_t  *cmcf;
-    ngx_http_variable_value_t  *saved;
-
-    if (hold->keep || hold->conf->keep == NULL) {
-        return hold->keep;
-    }
-
-    cmcf = ngx_http_get_module_main_conf(r, ngx_http_core_module);
-
-    size = cmcf->variables.nelts * sizeof(ngx_http_variable_value_t);
-
-    saved = ngx_palloc(r->pool, size);
-    if (saved == NULL) {
-        return 1;
-    }
-
-    ngx_memcpy(saved, r->variables, size);
-
-    keeps = ngx_http_vibelock_guard_keeps(r, hold);
-
-    ngx_memcpy(r->variables, saved, size);
-
-    return keeps;
 }

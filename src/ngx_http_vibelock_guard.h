@@ -16,6 +16,7 @@
 #include <ngx_http.h>
 
 #include "ngx_http_vibelock_caller.h"
+#include "ngx_http_vibelock_keep.h"
 #include "ngx_http_vibelock_ttl.h"
 #include "ngx_http_vibelock_zone.h"
 
