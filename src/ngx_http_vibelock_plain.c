@@ -15,7 +15,7 @@
 #define NGX_HTTP_VIBELOCK_PLAIN_BYTES  16
 
 typedef signed char  ngx_http_vibelock_bytes_t
-                     __attribute__((vector_size(NGX_HTTP_VIBELOCK_PLAIN_BYTES)));
+    __attribute__((vector_size(NGX_HTTP_VIBELOCK_PLAIN_BYTES)));
 
 
 /* which of eight bytes in a row, all bits of which are 1 or 0, is the first */

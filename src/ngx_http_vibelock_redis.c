@@ -16,6 +16,7 @@
 #include <ngx_http.h>
 
 #include "ngx_http_vibelock_redis.h"
+#include "ngx_http_vibelock_redis_loop.h"
 #include "ngx_http_vibelock_redis_tls.h"
 
 
@@ -99,67 +100,12 @@ static void ngx_http_vibelock_redis_deadline_handler(ngx_event_t *ev);
 static void ngx_http_vibelock_redis_retry_handler(ngx_event_t *ev);
 static void ngx_http_vibelock_redis_test_handler(ngx_event_t *ev);
 static void ngx_http_vibelock_redis_read_handler(ngx_event_t *rev);
-static void ngx_http_vibelock_redis_write_handler(ngx_event_t *wev);
-static void ngx_http_vibelock_redis_add_read(void *data);
-static void ngx_http_vibelock_redis_del_read(void *data);
-static void ngx_http_vibelock_redis_add_write(void *data);
-static void ngx_http_vibelock_redis_del_write(void *data);
-
-
-/* in the order of ngx_http_vibelock_redis_e: for programs, and for people */
-
-static struct {
-    ngx_str_t                  word;
-    ngx_str_t                  text;
-} ngx_http_vibelock_redis_texts[] = {
-    { ngx_string("works"), ngx_string("it works") },
-    { ngx_string("idle"), ngx_string("nothing was tried yet") },
-    { ngx_string("connecting"), ngx_string("it is being connected") },
-    { ngx_string("failed"), ngx_string("the connection failed") },
-    { ngx_string("unresolved"), ngx_string("its name cannot be resolved") },
-    { ngx_string("timeout"), ngx_string("no reply came in time") },
-    { ngx_string("closed"), ngx_string("Redis closed the connection") },
-    { ngx_string("tls"), ngx_string("TLS failed") },
-    { ngx_string("clock"),
-      ngx_string("its clock cannot be read within 50 ms") },
-
-    { ngx_string("unexpected"),
-      ngx_string("an answer came that is none to what was asked") },
-
-    { ngx_string("loading"), ngx_string("Redis is loading its data") },
-    { ngx_string("readonly"), ngx_string("Redis is read-only") },
-    { ngx_string("noauth"), ngx_string("Redis refused the login") },
-    { ngx_string("noperm"), ngx_string("Redis does not permit a command") },
-    { ngx_string("wrongtype"),
-      ngx_string("the key of the stream holds something else") },
-
-    { ngx_string("error"), ngx_string("Redis answered with an error") }
-};
 
 
 /* what hiredis makes of a reply: its own functions, but one */
 
 static redisReplyObjectFunctions  ngx_http_vibelock_redis_objects;
 static redisReplyObjectFunctions *ngx_http_vibelock_redis_defaults;
-
-
-/* how the errors begin that tell something */
-
-static struct {
-    ngx_str_t                  prefix;
-    ngx_http_vibelock_redis_e  why;
-} ngx_http_vibelock_redis_errors[] = {
-    { ngx_string("LOADING"), NGX_HTTP_VIBELOCK_REDIS_LOADING },
-    { ngx_string("MASTERDOWN"), NGX_HTTP_VIBELOCK_REDIS_LOADING },
-    { ngx_string("READONLY"), NGX_HTTP_VIBELOCK_REDIS_READONLY },
-    { ngx_string("NOAUTH"), NGX_HTTP_VIBELOCK_REDIS_NOAUTH },
-    { ngx_string("WRONGPASS"), NGX_HTTP_VIBELOCK_REDIS_NOAUTH },
-    { ngx_string("ERR AUTH"), NGX_HTTP_VIBELOCK_REDIS_NOAUTH },
-    { ngx_string("ERR invalid password"), NGX_HTTP_VIBELOCK_REDIS_NOAUTH },
-    { ngx_string("NOPERM"), NGX_HTTP_VIBELOCK_REDIS_NOPERM },
-    { ngx_string("WRONGTYPE"), NGX_HTTP_VIBELOCK_REDIS_WRONGTYPE },
-    { ngx_string(""), NGX_HTTP_VIBELOCK_REDIS_ERROR }
-};
 
 
 void
@@ -330,7 +276,7 @@ ngx_http_vibelock_redis_push(ngx_http_vibelock_redis_t *redis)
         return;
     }
 
-    /* until the write handler runs, which add_write() has posted */
+    /* until the socket is written to, which is asked for already */
 
     redis->pushed = 1;
 
@@ -359,8 +305,7 @@ ngx_http_vibelock_redis_e
 ngx_http_vibelock_redis_error(ngx_http_vibelock_redis_t *redis,
     redisReply *reply)
 {
-    size_t       i, len;
-    ngx_str_t   *prefix;
+    size_t  len;
 
     len = 0;
 
@@ -371,29 +316,7 @@ ngx_http_vibelock_redis_error(ngx_http_vibelock_redis_t *redis,
 
     redis->text_len = len;
 
-    for (i = 0; /* void */ ; i++) {
-        prefix = &ngx_http_vibelock_redis_errors[i].prefix;
-
-        if (len >= prefix->len
-            && ngx_strncmp(redis->text, prefix->data, prefix->len) == 0)
-        {
-            return ngx_http_vibelock_redis_errors[i].why;
-        }
-    }
-}
-
-
-ngx_str_t *
-ngx_http_vibelock_redis_word(ngx_http_vibelock_redis_e why)
-{
-    return &ngx_http_vibelock_redis_texts[why].word;
-}
-
-
-ngx_str_t *
-ngx_http_vibelock_redis_text(ngx_http_vibelock_redis_e why)
-{
-    return &ngx_http_vibelock_redis_texts[why].text;
+    return ngx_http_vibelock_redis_why(redis->text, len);
 }
 
 
@@ -484,28 +407,16 @@ ngx_http_vibelock_redis_context(ngx_http_vibelock_redis_t *redis)
 static ngx_int_t
 ngx_http_vibelock_redis_attach(ngx_http_vibelock_redis_t *redis)
 {
-    ngx_connection_t   *c;
     redisAsyncContext  *ac;
 
-    ac = redis->ac;
-
-    c = ngx_get_connection(ac->c.fd, redis->log);
-    if (c == NULL) {
+    if (ngx_http_vibelock_redis_loop_attach(redis,
+                                          ngx_http_vibelock_redis_read_handler)
+        != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
-    redis->connection = c;
-
-    c->data = redis;
-    c->log = redis->log;
-    c->read->handler = ngx_http_vibelock_redis_read_handler;
-    c->read->log = redis->log;
-    c->write->handler = ngx_http_vibelock_redis_write_handler;
-    c->write->log = redis->log;
-
-    /* its read handler is called when nginx wants to exit */
-
-    c->idle = 1;
+    ac = redis->ac;
 
     if (ngx_http_vibelock_redis_defaults == NULL) {
         ngx_http_vibelock_redis_defaults = ac->c.reader->fn;
@@ -517,12 +428,6 @@ ngx_http_vibelock_redis_attach(ngx_http_vibelock_redis_t *redis)
     ac->c.reader->fn = &ngx_http_vibelock_redis_objects;
 
     ac->data = redis;
-
-    ac->ev.data = redis;
-    ac->ev.addRead = ngx_http_vibelock_redis_add_read;
-    ac->ev.delRead = ngx_http_vibelock_redis_del_read;
-    ac->ev.addWrite = ngx_http_vibelock_redis_add_write;
-    ac->ev.delWrite = ngx_http_vibelock_redis_del_write;
 
     /* the first of them asks for a write event, which tells of the connect */
 
@@ -555,16 +460,18 @@ ngx_http_vibelock_redis_array(const redisReadTask *task,
 static redisAsyncContext *
 ngx_http_vibelock_redis_detach(ngx_http_vibelock_redis_t *redis)
 {
-    ngx_connection_t   *c;
     redisAsyncContext  *ac;
 
     ac = redis->ac;
-    c = redis->connection;
+
+    if (ac) {
+        ac->data = NULL;
+    }
+
+    ngx_http_vibelock_redis_loop_detach(redis);
 
     redis->ac = NULL;
-    redis->connection = NULL;
     redis->connected = 0;
-    redis->pushed = 0;
     redis->clocked = 0;
 
     if (redis->deadline.timer_set) {
@@ -573,33 +480,6 @@ ngx_http_vibelock_redis_detach(ngx_http_vibelock_redis_t *redis)
 
     if (redis->test.timer_set) {
         ngx_del_timer(&redis->test);
-    }
-
-    if (ac) {
-        ac->data = NULL;
-        ngx_memzero(&ac->ev, sizeof(ac->ev));
-    }
-
-    if (c) {
-        if (c->write->posted) {
-            ngx_delete_posted_event(c->write);
-        }
-
-        if (ngx_del_conn) {
-            (void) ngx_del_conn(c, 0);
-
-        } else {
-            if (c->read->active) {
-                (void) ngx_del_event(c->read, NGX_READ_EVENT, 0);
-            }
-
-            if (c->write->active) {
-                (void) ngx_del_event(c->write, NGX_WRITE_EVENT, 0);
-            }
-        }
-
-        ngx_free_connection(c);
-        c->fd = (ngx_socket_t) -1;
     }
 
     while (!ngx_queue_empty(&redis->commands)) {
@@ -1165,94 +1045,5 @@ ngx_http_vibelock_redis_read_handler(ngx_event_t *rev)
     {
         command->until = ngx_current_msec + redis->timeout;
         ngx_http_vibelock_redis_deadline(redis);
-    }
-}
-
-
-static void
-ngx_http_vibelock_redis_write_handler(ngx_event_t *wev)
-{
-    ngx_connection_t           *c;
-    ngx_http_vibelock_redis_t  *redis;
-
-    c = wev->data;
-    redis = c->data;
-
-    redis->pushed = 0;
-    redis->writing = 1;
-
-    redisAsyncHandleWrite(redis->ac);
-
-    redis->writing = 0;
-}
-
-
-/*
- * Level-triggered: hiredis reads 16 kB an event, and may leave some behind.
- */
-
-static void
-ngx_http_vibelock_redis_add_read(void *data)
-{
-    ngx_event_t                *rev;
-    ngx_http_vibelock_redis_t  *redis = data;
-
-    rev = redis->connection->read;
-
-    if (!rev->active) {
-        (void) ngx_add_event(rev, NGX_READ_EVENT, NGX_LEVEL_EVENT);
-    }
-}
-
-
-static void
-ngx_http_vibelock_redis_del_read(void *data)
-{
-    ngx_event_t                *rev;
-    ngx_http_vibelock_redis_t  *redis = data;
-
-    rev = redis->connection->read;
-
-    if (rev->active) {
-        (void) ngx_del_event(rev, NGX_READ_EVENT, 0);
-    }
-}
-
-
-/*
- * What is asked for in one turn of the event loop goes out in the next, in one
- * piece, and nginx does not sleep before it.  Only a socket that is not
- * connected, or that took less than there is, has to be waited for.
- */
-
-static void
-ngx_http_vibelock_redis_add_write(void *data)
-{
-    ngx_event_t                *wev;
-    ngx_http_vibelock_redis_t  *redis = data;
-
-    wev = redis->connection->write;
-
-    if (redis->connected && !redis->writing && !wev->active) {
-        ngx_post_event(wev, &ngx_posted_next_events);
-        return;
-    }
-
-    if (!wev->active) {
-        (void) ngx_add_event(wev, NGX_WRITE_EVENT, NGX_LEVEL_EVENT);
-    }
-}
-
-
-static void
-ngx_http_vibelock_redis_del_write(void *data)
-{
-    ngx_event_t                *wev;
-    ngx_http_vibelock_redis_t  *redis = data;
-
-    wev = redis->connection->write;
-
-    if (wev->active) {
-        (void) ngx_del_event(wev, NGX_WRITE_EVENT, 0);
     }
 }

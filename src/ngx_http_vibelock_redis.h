@@ -23,41 +23,13 @@
 #include <hiredis/async.h>
 
 #include "ngx_http_vibelock_redis_url.h"
+#include "ngx_http_vibelock_redis_why.h"
 
 
 #define NGX_HTTP_VIBELOCK_REDIS_TEXT     128     /* of what Redis said */
 
 /* a sample of the Redis clock that took longer says too little, ms */
 #define NGX_HTTP_VIBELOCK_REDIS_SAMPLE   50
-
-
-/*
- * Why there is no connection, or why it is of no use.  It fits in a word of
- * shared memory, with an errno.
- */
-
-typedef enum {
-    NGX_HTTP_VIBELOCK_REDIS_WORKS = 0,
-    NGX_HTTP_VIBELOCK_REDIS_IDLE,         /* nobody asked for it yet */
-    NGX_HTTP_VIBELOCK_REDIS_CONNECTING,
-    NGX_HTTP_VIBELOCK_REDIS_FAILED,       /* connecting, reading or writing */
-    NGX_HTTP_VIBELOCK_REDIS_UNRESOLVED,   /* its name */
-    NGX_HTTP_VIBELOCK_REDIS_TIMEOUT,      /* no reply in time */
-    NGX_HTTP_VIBELOCK_REDIS_CLOSED,       /* by Redis */
-    NGX_HTTP_VIBELOCK_REDIS_TLS,          /* no TLS, or the wrong server */
-    NGX_HTTP_VIBELOCK_REDIS_CLOCK,        /* no sample was good enough */
-    NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,   /* a reply that is no reply to this */
-
-    /* what Redis answered; the connection itself works */
-
-    NGX_HTTP_VIBELOCK_REDIS_LOADING,
-    NGX_HTTP_VIBELOCK_REDIS_READONLY,
-    NGX_HTTP_VIBELOCK_REDIS_NOAUTH,
-    NGX_HTTP_VIBELOCK_REDIS_NOPERM,
-    NGX_HTTP_VIBELOCK_REDIS_WRONGTYPE,
-    NGX_HTTP_VIBELOCK_REDIS_ERROR,        /* any other error */
-    NGX_HTTP_VIBELOCK_REDIS_LAST
-} ngx_http_vibelock_redis_e;
 
 
 typedef struct ngx_http_vibelock_redis_s  ngx_http_vibelock_redis_t;
@@ -91,7 +63,7 @@ struct ngx_http_vibelock_redis_s {
     ngx_msec_t                          keepalive; /* between two tests */
     ngx_uint_t                          tests;     /* whether it does them */
 
-    /* the rest is redis.c's, to be read at most */
+    /* the rest is redis.c's and redis_loop.c's, to be read at most */
 
     ngx_http_vibelock_redis_e           why;
     ngx_err_t                           err;
@@ -185,13 +157,5 @@ void ngx_http_vibelock_redis_fail(ngx_http_vibelock_redis_t *redis,
 
 ngx_http_vibelock_redis_e ngx_http_vibelock_redis_error(
     ngx_http_vibelock_redis_t *redis, redisReply *reply);
-
-/*
- * A word for it, as in "readonly", and a text for people.
- */
-
-ngx_str_t *ngx_http_vibelock_redis_word(ngx_http_vibelock_redis_e why);
-ngx_str_t *ngx_http_vibelock_redis_text(ngx_http_vibelock_redis_e why);
-
 
 #endif /* _NGX_HTTP_VIBELOCK_REDIS_H_INCLUDED_ */
