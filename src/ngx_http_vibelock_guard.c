@@ -864,7 +864,11 @@ ngx_http_vibelock_guard_end(ngx_http_request_t *r,
     if (hold->part) {
         why = "the answer was cut short";
 
-    } else if (!r->header_sent && hold->redirects == r->uri_changes) {
+    } else if (!r->header_sent
+               && (hold->redirects == r->uri_changes || r->post_action))
+    {
+        /* post_action is a redirect too, and no reason to go on from a try */
+
         why = ngx_http_vibelock_ending_unsent(r, hold->left);
     }
 

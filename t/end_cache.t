@@ -87,6 +87,20 @@ $t->server(<<'EOC');
         proxy_cache c;
         proxy_cache_key $arg_page$slice_range;
     }
+    location /sliced/after {
+        slice 1k;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_set_header Range $slice_range;
+        post_action @after;
+    }
+    location /sliced/elsewhere {
+        slice 1k;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_set_header Range $slice_range;
+        post_action @elsewhere;
+    }
+    location @after { empty_gif; }
+    location @elsewhere { return 204; }
 EOC
 $t->start;
 
@@ -291,6 +305,17 @@ for my $where (qw(/sliced /sliced/cached)) {
     ($uri, undef, $pending) = begin($where, 'whole', hit => 1);
     is(length $pending->response->body, 2500, 'all of it');
     ends($t, $uri, 'RELEASED', 'all slices are in the cache');
+}
+
+# post_action leads to where the guard comes by, or to where it does not.
+
+for my $where (qw(/sliced/after /sliced/elsewhere)) {
+    my ($uri, $x, $pending) = begin($where, 'bad');
+    $x->send_head(206, { 'Content-Range'  => 'bytes 0-1023/*',
+                         'Content-Length' => 1024 });
+    $pending->read_rest;
+    ends($t, $uri, 'KEPT', "$where: nginx refuses the slice");
+    $x->close;
 }
 
 for my $where (qw(/sliced /sliced/cached)) {
