@@ -83,7 +83,8 @@ ngx_http_vibelock_keep(ngx_http_request_t *r, ngx_array_t *keep)
 
 /*
  * nginx remembers what a map gave; it must not be what the map would give at
- * the end.
+ * the end.  And a regular expression of its must not take the place of the one
+ * whose $1 the location goes on with.
  */
 
 ngx_uint_t
@@ -93,6 +94,11 @@ ngx_http_vibelock_keep_yet(ngx_http_request_t *r, ngx_array_t *keep)
     ngx_uint_t                  kept;
     ngx_http_core_main_conf_t  *cmcf;
     ngx_http_variable_value_t  *saved;
+#if (NGX_PCRE)
+    int                        *captures;
+    u_char                     *data;
+    ngx_uint_t                  ncaptures, shared;
+#endif
 
     if (keep == NULL) {
         return 0;
@@ -109,7 +115,23 @@ ngx_http_vibelock_keep_yet(ngx_http_request_t *r, ngx_array_t *keep)
 
     ngx_memcpy(saved, r->variables, size);
 
+#if (NGX_PCRE)
+    ncaptures = r->ncaptures;
+    captures = r->captures;
+    data = r->captures_data;
+    shared = r->realloc_captures;
+
+    r->realloc_captures = 1;
+#endif
+
     kept = ngx_http_vibelock_keep(r, keep);
+
+#if (NGX_PCRE)
+    r->ncaptures = ncaptures;
+    r->captures = captures;
+    r->captures_data = data;
+    r->realloc_captures = shared;
+#endif
 
     ngx_memcpy(r->variables, saved, size);
 

@@ -18,7 +18,7 @@ my $t = Vibelock::Test->new(workers => 2);
 $t->set(UPSTREAM => $up->port, OTHER => $other->port);
 $t->http(gate() . <<'EOC');
     proxy_http_version 1.1;
-    map $upstream_status $inner { ~502$ 1; ~504$ 1; default 0; }
+    map $upstream_status $inner { ~^(503)$ 0; ~502$ 1; ~504$ 1; default 0; }
     upstream two {
         server 127.0.0.1:%%UPSTREAM%% max_fails=0;
         server 127.0.0.1:%%OTHER%% backup;
@@ -39,6 +39,10 @@ $t->server(<<'EOC');
     location /mapped   { proxy_pass http://127.0.0.1:%%UPSTREAM%%;
                          vibelock_keep $inner;
                          proxy_intercept_errors on; error_page 503 = @other; }
+    location /capture  { proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+                         vibelock_keep $inner;
+                         proxy_intercept_errors on; error_page 503 = /of/them; }
+    location ~ ^/of/(.+) { internal; proxy_pass http://127.0.0.1:%%OTHER%%/$1; }
     location /next     { proxy_pass http://two;
                          proxy_next_upstream http_503 non_idempotent; }
     location /local    { vibelock_keep $arg_keep; alias %%DIR%%/page; }
@@ -183,6 +187,16 @@ for my $case (['0', 'RELEASED'], ['1', 'KEPT']) {
         $pending->response;
         ends($t, $uri, $result, "a map, X-Accel-Redirect, then $status");
     }
+
+    # Nor is the regular expression of a map the one that $1 is of.
+
+    ($uri, $x, $pending, $id) = begin('/capture');
+    $x->respond(503);
+    my $y = $other->accept_request;
+    is($y->uri, '/them', 'what the location matched');
+    $y->respond(200);
+    $pending->response;
+    ends($t, $uri, 'RELEASED', 'a map, then a location with an expression');
 
     ($uri, $x, $pending, $id) = begin('/next');
     $x->respond(503);
