@@ -477,6 +477,17 @@ ngx_http_vibelock_guard_again(ngx_http_request_t *r,
         return;
     }
 
+    if (ngx_http_vibelock_ending_answering(r)
+        && !ngx_http_vibelock_ending_header(r)
+        && !ngx_http_vibelock_ending_body(r))
+    {
+        /* a filter made an error of an answer that still comes: 412 */
+
+        ngx_http_vibelock_guard_settle(r, hold,
+                                    "nginx answered with an error of its own");
+        return;
+    }
+
     ngx_http_vibelock_guard_passed(r, hold);
 
     /* the next upstream's headers will take the place of this one's */

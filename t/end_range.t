@@ -54,6 +54,11 @@ $t->server(<<'EOC');
         error_page 416 = @instead;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
+    location /other {
+        proxy_cache c;
+        error_page 412 416 = @instead;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
     location @instead {
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
@@ -110,6 +115,20 @@ for my $where (qw(/ /cached /never /passed /page)) {
     is(lock_of($t, $n), 'running', 'nginx reads on');
     $x->send('x' x 989);
     ends($t, $uri, 'RELEASED', 'all of it is in the cache');
+    $x->close;
+}
+
+# Nor may that be undone by what another upstream answers.
+
+for my $case (grep { $_->[2] != 304 } @cases) {
+    my ($name, $value) = @$case;
+
+    my ($uri, $x, $pending) = begin('/other', $name, $value);
+    my $y = $up->accept_request;
+    is(lock_of($t, $n), 'stuck', "$name: another upstream is asked");
+    $y->respond(200, {}, 'body of another');
+    $pending->response;
+    ends($t, $uri, 'KEPT', 'the operation may still run');
     $x->close;
 }
 
