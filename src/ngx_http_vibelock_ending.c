@@ -253,25 +253,26 @@ char *
 ngx_http_vibelock_ending_unsent(ngx_http_request_t *r, ngx_uint_t from)
 {
     char                       *why;
-    ngx_uint_t                  i;
+    ngx_uint_t                  n;
     ngx_http_upstream_state_t  *state;
 
     why = ngx_http_vibelock_ending_unanswered(r, from);
 
-    if (why || r->upstream_states == NULL) {
+    if (why) {
         return why;
     }
 
-    state = r->upstream_states->elts;
+    n = ngx_http_vibelock_ending_tries(r);
 
-    for (i = from; i < r->upstream_states->nelts; i++) {
-
-        if (state[i].bytes_sent) {
-            return "nginx passed no answer on";
-        }
+    if (n <= from) {
+        return NULL;
     }
 
-    return NULL;
+    /* from those before the last one nginx has gone on */
+
+    state = r->upstream_states->elts;
+
+    return state[n - 1].bytes_sent ? "nginx passed no answer on" : NULL;
 }
 
 

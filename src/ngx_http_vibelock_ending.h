@@ -80,8 +80,8 @@ char *ngx_http_vibelock_ending_unanswered(ngx_http_request_t *r,
     ngx_uint_t from);
 
 /*
- * The same of a request that ended before its client had a header: where one
- * of those tries had part of the request, nobody looked at its answer's end.
+ * The same of a request that ended before its client had a header: where the
+ * last of those tries had part of it, nobody looked at its answer's end.
  */
 
 char *ngx_http_vibelock_ending_unsent(ngx_http_request_t *r, ngx_uint_t from);

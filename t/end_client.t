@@ -16,10 +16,15 @@ use Vibelock::Upstream::Auto;
 
 my $up = Vibelock::Upstream->new;
 my $auto = Vibelock::Upstream::Auto->start;
+my $dead = Vibelock::Upstream->unreachable;
 my $t = Vibelock::Test->new(workers => 2);
 
-$t->set(UPSTREAM => $up->port, AUTO => $auto->port);
+$t->set(UPSTREAM => $up->port, AUTO => $auto->port, DEAD => $dead->port);
 $t->http(gate() . <<'EOC');
+    upstream two {
+        server 127.0.0.1:%%UPSTREAM%% max_fails=0;
+        server 127.0.0.1:%%DEAD%% backup;
+    }
     proxy_http_version 1.1;
     proxy_read_timeout 60s;
     client_max_body_size 100m;
@@ -58,6 +63,11 @@ $t->server(<<'EOC');
         vibelock deploy zone=z;
         proxy_request_buffering off;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /next {
+        vibelock deploy zone=z;
+        proxy_next_upstream http_503 non_idempotent;
+        proxy_pass http://two;
     }
 EOC
 $t->start;
@@ -105,6 +115,14 @@ sub half {
     ok(!$up->pending, 'and not passed on yet');
     $c->abort;
     ends($t, $uri, 'RELEASED', 'between acquire and proxy');
+}
+
+{
+    my ($uri, $x, $pending) = begin('/next');
+    $x->send_head(503, { 'Content-Length' => 0 });
+    ok($x->wait_closed, 'nginx goes on');
+    $pending->abort;
+    ends($t, $uri, 'RELEASED', 'after a 503 in full, and before another try');
 }
 
 for my $how (qw(abort reset)) {
