@@ -1018,14 +1018,20 @@ ngx_http_vibelock_redis_read_handler(ngx_event_t *rev)
 
     ac = redis->ac;
 
-    /* an error of this read is found by the one below */
+    /*
+     * What is read now answers nothing.  It is not read a second time: more
+     * may have come, as of a record of TLS.  hiredis finds an error itself.
+     */
 
     if (redis->connected && ngx_queue_empty(&redis->commands)
-        && redisBufferRead(&ac->c) == REDIS_OK
-        && ngx_http_vibelock_redis_unasked(redis))
+        && redisBufferRead(&ac->c) == REDIS_OK)
     {
-        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
-                                     0);
+        if (ngx_http_vibelock_redis_unasked(redis)) {
+            ngx_http_vibelock_redis_fail(redis,
+                                         NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
+                                         0);
+        }
+
         return;
     }
 

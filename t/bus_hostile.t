@@ -7,6 +7,7 @@
 use strict;
 use warnings;
 
+use File::Basename qw(dirname);
 use File::Temp ();
 use IO::Select;
 use IO::Socket::IP;
@@ -20,13 +21,15 @@ use Vibelock::Test qw(wait_for);
 use Vibelock::Util qw(read_file write_file);
 
 # A Redis whose answers can be replaced: "name" => text, or a code that makes
-# it.  It counts the commands, for whoever asks for COUNTS.
+# it.  It counts the commands, for whoever asks for COUNTS, and says +LATE to
+# all others, for whoever asks for that.
 
 my %good = (
     TIME      => sub { time_of(0) },
     XREVRANGE => "*0\r\n",
     XADD      => "\$3\r\n1-1\r\n",
     XREAD     => '',
+    LATE      => "+LATE\r\n",
 );
 
 sub time_of {
@@ -70,6 +73,10 @@ sub serve {
                 my $answer = $name eq 'COUNTS' ? list(%counts)
                                                : $answers->{$name};
                 $counts{$name}++;
+                syswrite $_, $answer
+                    for grep { $name eq 'LATE' && $_ != $listen }
+                        $select->handles;
+                next if $name eq 'LATE';
                 $answer = $answer->() if ref $answer;
                 syswrite $handle, $answer;
             }
@@ -88,7 +95,7 @@ sub command {
 }
 
 sub with_answers {
-    my ($name, $bad, $check) = @_;
+    my ($name, $bad, $check, %nginx) = @_;
 
     subtest $name => sub {
         my $listen = IO::Socket::IP->new(LocalHost => '127.0.0.1',
@@ -99,6 +106,7 @@ sub with_answers {
         my $fleet = Vibelock::Fleet->new(
             redis    => 'redis://127.0.0.1:' . $listen->sockport,
             gateways => 1,
+            nginx    => \%nginx,
         );
 
         $fleet->start;
@@ -134,6 +142,35 @@ with_answers('an answer to nothing, later', {
     $fleet->release(0, 'web');
     ok(wait_for { $fleet->bus(0)->{reconnects} > 0 }, 'ends the connection');
 });
+
+# One that comes while it is looked for.
+
+{
+    my $dir = File::Temp->newdir;
+    my $root = dirname(__FILE__);
+
+    chmod 0755, $dir;
+
+    system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
+           "$root/preload/late.c", '-o', "$dir/late.so", '-ldl') == 0
+        or BAIL_OUT('what is to be loaded before nginx does not compile');
+
+    with_answers('an answer to nothing, between two reads', {
+        XREAD => "*-1\r\n",
+    }, sub {
+        my ($fleet, $port) = @_;
+
+        ok($fleet->working, 'it works');
+        $fleet->release(0, 'web');
+        ok(wait_for { $fleet->bus(0)->{queued} == 0 }, 'nothing is asked');
+
+        Vibelock::Redis::Client->connect(port => $port)->cmd('LATE');
+        ok(wait_for { $fleet->bus(0)->{reconnects} >= 3 },
+           'ends the connections of two who publish and one who reads');
+    }, env => {
+        LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (), "$dir/late.so"),
+    });
+}
 
 with_answers('no list of entries', { XREAD => "+OK\r\n" }, sub {
     my ($fleet) = @_;
