@@ -205,11 +205,13 @@ ngx_http_vibelock_bus_apply_may(ngx_http_vibelock_lock_t *lock, void *data)
 
     /*
      * one that is still to come is of when the clock of Redis was wrong, and
-     * when that was is not known: it may be read again long after
+     * when that was is not known: it may be read again long after; by less, it
+     * is of this moment at the latest
      */
 
     if (release->ago < -NGX_HTTP_VIBELOCK_BUS_AHEAD
-        || (int64_t) lock->age - release->ago <= NGX_HTTP_VIBELOCK_BUS_MARGIN)
+        || (int64_t) lock->age - ngx_max(release->ago, 0)
+           <= NGX_HTTP_VIBELOCK_BUS_MARGIN)
     {
         release->skip = NGX_HTTP_VIBELOCK_BUS_YOUNG;
         return 0;
