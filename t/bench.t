@@ -49,6 +49,7 @@ my $table = <<'END';
 | one      | it: 1 µs    | 2 µs     | 1.10 (1.00 to 1.20)  |     |     |
 | the same | that: 3 µs  | 2 µs     | 0.50                 |     |     |
 | bytes    | it: 4 bytes | 2 bytes  |                      |     |     |
+| longest  | it: 5 ms    | 6 ms     | 1.00 ms              |     |     |
 | waits    | it: 4 ms    | 2 ms     | 1,000 ms (-1 ms to 2,000 ms) | | |
 END
 
@@ -59,6 +60,9 @@ is($earlier->date, '2024-02-29', 'an earlier run has its day');
 
 is_deeply([$earlier->compare(time => $table)], [3],
           'a run agrees with itself');
+
+is_deeply([$earlier->compare(time => $table =~ s/1\.00 ms /2.00 ms /r)], [3],
+          'a time without a spread is left out');
 
 is_deeply([$earlier->compare(time => $table =~ s/1\.10 \(/1.21 (/r)],
           [2, 'one, beside it: 1.10 (1.00 to 1.20) then, '

@@ -49,7 +49,7 @@ my %usual = (
     count    => { rounds => 5, requests => 300 },
     locks    => 1_000_000,
     held     => { rounds => 7, requests => 50_000 },
-    swept    => { rounds => 5, sweep => 5, rate => 1000 },
+    swept    => { rounds => 9, sweep => 1, rate => 1000 },
     growth   => [10_000, 1_000_000],
     bus      => { rounds => 7, releases => 50 },
 );
@@ -63,7 +63,7 @@ my %quick = (
     count    => { rounds => 2, requests => 100 },
     locks    => 100_000,
     held     => { rounds => 5, requests => 5000 },
-    swept    => { rounds => 1, sweep => 2, rate => 1000 },
+    swept    => { rounds => 2, sweep => 1, rate => 1000 },
     growth   => [10_000, 50_000],
     bus      => { rounds => 5, releases => 10 },
 );

@@ -7,8 +7,8 @@ package Bench::Earlier;
 #   my ($same, @other) = $earlier->compare(time => $table);
 #
 # $page and $table are text. Two ratios agree when the median of each lies
-# between the least and the most of the other. compare() gives how many do,
-# and a line for each that does not.
+# between the least and the most of the other; a time without a spread is not
+# compared. compare() gives how many agree, and a line for each that does not.
 
 use strict;
 use warnings;
@@ -68,7 +68,7 @@ sub ratios {
     for (split /\n/, $table) {
         my @cells = split /\s*\|\s*/;
 
-        next unless @cells > 4 && $cells[4] =~ /^($number)/;
+        next unless @cells > 4 && $cells[4] =~ /^($number)(?:$|.*\()/;
 
         my ($median, $least, $most) = ($1, $1, $1);
 

@@ -12,6 +12,8 @@ package Bench::Row;
 #       decided     => 0,               the bar is another table's
 #       pairs       => [[$ours, $theirs], …],
 #       difference  => 1,               ours - theirs is what is looked at
+#       least       => 1,               … of the least of each, where whatever
+#                                       disturbs only adds to them
 #       missing     => 'why',           there are no pairs
 #   );
 #   $row->cells     what, alternative, vibelock, ratio, bar, met
@@ -55,9 +57,23 @@ sub results {
 sub result {
     my ($self) = @_;
 
+    return $self->typical(0) - $self->typical(1) if $self->{least};
+
     my @results = $self->results;
 
     return @results ? median(@results) : undef;
+}
+
+# What stands for all samples of one side.
+
+sub typical {
+    my ($self, $side) = @_;
+
+    my @samples = sort { $a <=> $b } map { $_->[$side] // () }
+                  @{ $self->{pairs} };
+
+    return undef unless @samples;
+    return $self->{least} ? $samples[0] : median(@samples);
 }
 
 sub bar { return $_[0]{bar} // $_[0]{limit} }
@@ -80,15 +96,12 @@ sub cells {
     return (@cells, "not measured: $self->{missing}", '', $self->bar_text, '')
         if $self->{missing};
 
-    my @pairs = @{ $self->{pairs} };
-    my @ours = map { $_->[0] } @pairs;
-    my @theirs = map { $_->[1] // () } @pairs;
-
-    $cells[1] .= ': ' . figure(median(@theirs), $self->{unit}) if @theirs;
-
+    my $theirs = $self->typical(1);
     my $met = $self->met;
 
-    return (@cells, figure(median(@ours), $self->{unit}), $self->ratio_text,
+    $cells[1] .= ': ' . figure($theirs, $self->{unit}) if defined $theirs;
+
+    return (@cells, figure($self->typical(0), $self->{unit}), $self->ratio_text,
             $self->bar_text, !defined $met ? '' : $met ? 'yes' : 'no');
 }
 
@@ -100,6 +113,9 @@ sub ratio_text {
     if (!defined $self->{limit}) {
         @results = map { sprintf $_ < 0.1 ? '%.3f' : '%.2f', $_ }
                    median(@results), @results[0, -1];
+
+    } elsif ($self->{least}) {
+        return figure($self->result, $self->{unit});
 
     } elsif ($self->{difference}) {
         @results = map { figure($_, $self->{unit}) }
