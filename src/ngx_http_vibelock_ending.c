@@ -78,6 +78,13 @@ ngx_http_vibelock_ending_header(ngx_http_request_t *r)
         return 0;
     }
 
+    if (r->filter_finalize && r->method != NGX_HTTP_HEAD) {
+
+        /* an error that a filter made, without a page: nobody asked for less */
+
+        return 0;
+    }
+
     /* nginx stops here on purpose, unless it reads on for its own use */
 
     return !u->buffering || !(u->cacheable || u->store);
@@ -272,7 +279,12 @@ ngx_http_vibelock_ending_unsent(ngx_http_request_t *r, ngx_uint_t from)
 
     state = r->upstream_states->elts;
 
-    return state[n - 1].bytes_sent ? "nginx passed no answer on" : NULL;
+    if (state[n - 1].bytes_sent == 0) {
+        return NULL;
+    }
+
+    return r->filter_finalize ? "nginx answered with an error of its own"
+                              : "nginx passed no answer on";
 }
 
 

@@ -876,9 +876,14 @@ ngx_http_vibelock_guard_end(ngx_http_request_t *r,
         why = "the answer was cut short";
 
     } else if (!r->header_sent
-               && (hold->redirects == r->uri_changes || r->post_action))
+               && (hold->redirects == r->uri_changes
+                   || r->post_action
+                   || r->filter_finalize))
     {
-        /* post_action is a redirect too, and no reason to go on from a try */
+        /*
+         * post_action is a redirect too, and no reason to go on from a try;
+         * nor is an error that a filter made
+         */
 
         why = ngx_http_vibelock_ending_unsent(r, hold->left);
     }

@@ -158,4 +158,5 @@ void ngx_http_vibelock_redis_fail(ngx_http_vibelock_redis_t *redis,
 ngx_http_vibelock_redis_e ngx_http_vibelock_redis_error(
     ngx_http_vibelock_redis_t *redis, redisReply *reply);
 
+
 #endif /* _NGX_HTTP_VIBELOCK_REDIS_H_INCLUDED_ */

@@ -59,6 +59,19 @@ $t->server(<<'EOC');
         error_page 412 416 = @instead;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
+    location /none {
+        proxy_cache c;
+        proxy_buffering off;
+        error_page 412 416 = @none;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /silent {
+        proxy_cache c;
+        error_page 412 416 = @silent;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location @none   { return 204; }
+    location @silent { return 444; }
     location @instead {
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
@@ -130,6 +143,19 @@ for my $case (grep { $_->[2] != 304 } @cases) {
     $pending->response;
     ends($t, $uri, 'KEPT', 'the operation may still run');
     $x->close;
+}
+
+# Nor by an answer without a body, or by none.
+
+for my $where (qw(/none /silent)) {
+    for my $case (grep { $_->[2] != 304 } @cases) {
+        my ($name, $value) = @$case;
+
+        my ($uri, $x, $pending) = begin($where, $name, $value);
+        $pending->read_rest;
+        ends($t, $uri, 'KEPT', "$where: $name");
+        $x->close;
+    }
 }
 
 # The whole of an empty answer is there with its header, which frees the lock.
