@@ -13,7 +13,7 @@ use warnings;
 use Carp qw(croak);
 use Time::HiRes qw(sleep);
 
-use Bench::Machine qw(client_cpu pin);
+use Bench::Machine qw(both_cpus client_cpu pin worker_cpu);
 use Bench::Nginx;
 use Bench::Row qw(median);
 use Bench::Setup;
@@ -24,15 +24,14 @@ use Vibelock::Util qw(now wait_for);
 # A lock younger than 50 ms is taken for somebody's next.
 use constant OLD => 0.06;
 
-# Between two questions whether it is there, so that who asks does not keep the
-# processor from those that are waited for.
-use constant PAUSE => 0.0001;
+# Whoever asks whether it is there has a processor alone: beside them, those that
+# are waited for would wait for it, some milliseconds at a time.
 
 sub across {
     my ($options, %how) = @_;
 
     my $redis = Vibelock::Redis->start;
-    pin($redis->pid, client_cpu());
+    pin($redis->pid, worker_cpu());
     my %replica = map { $_ => replica($options, $redis, $_) } qw(a b);
     my %wire = (add => $redis->client, read => $redis->client);
 
@@ -42,6 +41,8 @@ sub across {
 
     wait_for { releases(\%replica, \%connection, 'start', 0.5) }
         or croak 'a release on one gateway does not come to the other';
+
+    pin($$, client_cpu());
 
     my @pairs;
 
@@ -58,6 +59,7 @@ sub across {
         push @pairs, [median(@through) * 1e6, median(@raw) * 1e6];
     }
 
+    pin($$, both_cpus());
     $_->stop for values %replica;
     $redis->stop;
 
@@ -113,8 +115,6 @@ sub releases {
                                 uri => "/?id=$id")->body;
 
         return now() - $start if $body =~ /"locked":false/;
-
-        sleep PAUSE;
     }
 
     return undef;
