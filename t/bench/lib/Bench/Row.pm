@@ -11,9 +11,8 @@ package Bench::Row;
 #       limit       => 144,             … or that the value itself may be
 #       decided     => 0,               the bar is another table's
 #       pairs       => [[$ours, $theirs], …],
-#       difference  => 1,               ours - theirs is what is looked at
-#       least       => 1,               … of the least of each, where whatever
-#                                       disturbs only adds to them
+#       least       => 1,               the least of ours less that of theirs is
+#                                       looked at: what disturbs only adds to them
 #       missing     => 'why',           there are no pairs
 #   );
 #   $row->cells     what, alternative, vibelock, ratio, bar, met
@@ -40,7 +39,7 @@ sub median {
         : ($sorted[@sorted / 2] + $sorted[@sorted / 2 - 1]) / 2;
 }
 
-# What a round gives: a ratio, a difference, or the value alone.
+# What a round gives: a ratio, or the value alone.
 
 sub results {
     my ($self) = @_;
@@ -48,9 +47,7 @@ sub results {
     return map {
         my ($ours, $theirs) = @$_;
 
-        defined $self->{limit}
-            ? ($self->{difference} ? $ours - $theirs : $ours)
-            : $ours / $theirs;
+        defined $self->{limit} ? $ours : $ours / $theirs;
     } @{ $self->{pairs} || [] };
 }
 
@@ -108,23 +105,13 @@ sub cells {
 sub ratio_text {
     my ($self) = @_;
 
+    return figure($self->result, $self->{unit}) if $self->{least};
+    return '' if defined $self->{limit};
+
     my @results = sort { $a <=> $b } $self->results;
-
-    if (!defined $self->{limit}) {
-        @results = map { sprintf $_ < 0.1 ? '%.3f' : '%.2f', $_ }
-                   median(@results), @results[0, -1];
-
-    } elsif ($self->{least}) {
-        return figure($self->result, $self->{unit});
-
-    } elsif ($self->{difference}) {
-        @results = map { figure($_, $self->{unit}) }
-                   median(@results), @results[0, -1];
-    } else {
-        return '';
-    }
-
-    my ($median, $least, $most) = @results;
+    my ($median, $least, $most) =
+        map { sprintf $_ < 0.1 ? '%.3f' : '%.2f', $_ }
+        median(@results), @results[0, -1];
 
     return $least eq $most ? $median : "$median ($least to $most)";
 }
