@@ -30,20 +30,6 @@
 #define NGX_HTTP_VIBELOCK_REDIS_STABLE  1000
 
 
-/*
- * Of a list in a reply, at most.  hiredis makes room for as many elements as
- * are announced, and looks at each when it frees them: 40 ms for a million.
- */
-
-#define NGX_HTTP_VIBELOCK_REDIS_ELEMENTS  (1024 * 1024)
-
-#if (HIREDIS_MAJOR >= 1)
-typedef size_t  ngx_http_vibelock_redis_elements_t;
-#else
-typedef int  ngx_http_vibelock_redis_elements_t;
-#endif
-
-
 /* a command that was sent */
 
 typedef struct {
@@ -62,8 +48,6 @@ static redisAsyncContext *ngx_http_vibelock_redis_context(
     ngx_http_vibelock_redis_t *redis);
 static ngx_int_t ngx_http_vibelock_redis_attach(
     ngx_http_vibelock_redis_t *redis);
-static void *ngx_http_vibelock_redis_array(const redisReadTask *task,
-    ngx_http_vibelock_redis_elements_t n);
 static redisAsyncContext *ngx_http_vibelock_redis_detach(
     ngx_http_vibelock_redis_t *redis);
 static void ngx_http_vibelock_redis_abandon(ngx_http_vibelock_redis_t *redis,
@@ -102,12 +86,6 @@ static void ngx_http_vibelock_redis_test_handler(ngx_event_t *ev);
 static void ngx_http_vibelock_redis_read_handler(ngx_event_t *rev);
 
 
-/* what hiredis makes of a reply: its own functions, but one */
-
-static redisReplyObjectFunctions  ngx_http_vibelock_redis_objects;
-static redisReplyObjectFunctions *ngx_http_vibelock_redis_defaults;
-
-
 void
 ngx_http_vibelock_redis_init(ngx_http_vibelock_redis_t *redis)
 {
@@ -115,6 +93,8 @@ ngx_http_vibelock_redis_init(ngx_http_vibelock_redis_t *redis)
 
     ngx_queue_init(&redis->commands);
     ngx_queue_init(&redis->spare);
+
+    redis->objects.log = redis->log;
 
     redis->why = NGX_HTTP_VIBELOCK_REDIS_IDLE;
     redis->naddrs = redis->url->naddrs;
@@ -178,6 +158,8 @@ ngx_http_vibelock_redis_close(ngx_http_vibelock_redis_t *redis)
 
         ngx_free(ngx_queue_data(q, ngx_http_vibelock_redis_command_t, queue));
     }
+
+    ngx_http_vibelock_redis_objects_free(&redis->objects);
 }
 
 
@@ -418,14 +400,7 @@ ngx_http_vibelock_redis_attach(ngx_http_vibelock_redis_t *redis)
 
     ac = redis->ac;
 
-    if (ngx_http_vibelock_redis_defaults == NULL) {
-        ngx_http_vibelock_redis_defaults = ac->c.reader->fn;
-        ngx_http_vibelock_redis_objects = *ac->c.reader->fn;
-        ngx_http_vibelock_redis_objects.createArray =
-                                                 ngx_http_vibelock_redis_array;
-    }
-
-    ac->c.reader->fn = &ngx_http_vibelock_redis_objects;
+    ngx_http_vibelock_redis_objects_attach(&redis->objects, ac->c.reader);
 
     ac->data = redis;
 
@@ -435,20 +410,6 @@ ngx_http_vibelock_redis_attach(ngx_http_vibelock_redis_t *redis)
     (void) redisAsyncSetDisconnectCallback(ac,
                                         ngx_http_vibelock_redis_disconnected);
     return NGX_OK;
-}
-
-
-/* NULL is an error of the reply to hiredis, and ends the connection */
-
-static void *
-ngx_http_vibelock_redis_array(const redisReadTask *task,
-    ngx_http_vibelock_redis_elements_t n)
-{
-    if (n > NGX_HTTP_VIBELOCK_REDIS_ELEMENTS) {
-        return NULL;
-    }
-
-    return ngx_http_vibelock_redis_defaults->createArray(task, n);
 }
 
 

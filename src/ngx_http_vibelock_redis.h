@@ -22,6 +22,7 @@
 #include <hiredis/hiredis.h>
 #include <hiredis/async.h>
 
+#include "ngx_http_vibelock_redis_objects.h"
 #include "ngx_http_vibelock_redis_url.h"
 #include "ngx_http_vibelock_redis_why.h"
 
@@ -77,6 +78,7 @@ struct ngx_http_vibelock_redis_s {
     int64_t                             offset;    /* Redis clock less ours */
 
     redisAsyncContext                  *ac;
+    ngx_http_vibelock_redis_objects_t   objects;   /* of its replies */
     ngx_connection_t                   *connection;
     ngx_uint_t                          writing;   /* hiredis is */
     ngx_uint_t                          pushed;    /* in this turn */
@@ -98,7 +100,8 @@ struct ngx_http_vibelock_redis_s {
 /*
  * init() is for a structure of zeroes with all above set.
  * open() begins to connect, and keeps at it until close(), which calls the
- * handlers of all commands that wait, but not lost().
+ * handlers of all commands that wait, but not lost(), and is not for handlers
+ * of replies.
  */
 
 void ngx_http_vibelock_redis_init(ngx_http_vibelock_redis_t *redis);

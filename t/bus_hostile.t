@@ -177,6 +177,21 @@ with_answers('no list of entries', { XREAD => "+OK\r\n" }, sub {
     ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
 });
 
+# What was not asked for: protocol 3.
+
+for my $answer (",1.5\r\n", "#t\r\n", "(12345678901234567890\r\n",
+                "=7\r\ntxt:abc\r\n", "%1\r\n+a\r\n:1\r\n", "~1\r\n:1\r\n",
+                ">2\r\n+a\r\n:1\r\n", "*2\r\n:1\r\n#t\r\n",
+                "*1\r\n*2\r\n+a\r\n,1.5\r\n")
+{
+    my $name = $answer =~ s/\r\n/ /gr;
+
+    with_answers("$name is of another protocol", { XREAD => $answer }, sub {
+        my ($fleet) = @_;
+        ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
+    });
+}
+
 # hiredis would make room for 400 MB, and take seconds to free it.
 
 for my $name (qw(TIME XREAD)) {

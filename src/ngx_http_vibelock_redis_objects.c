@@ -1,0 +1,260 @@
+
+/*
+ * Copyright (C) the vibelock authors
+ *
+ * To hiredis, NULL for an object is an error of memory, which ends the
+ * connection.
+ */
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_http_vibelock_redis_objects.h"
+
+
+/* a list makes room for as many elements as are announced: at most */
+
+#define NGX_HTTP_VIBELOCK_REDIS_OBJECTS_LIST  (1024 * 1024)
+
+#if (HIREDIS_MAJOR >= 1)
+typedef size_t  ngx_http_vibelock_redis_elements_t;
+#else
+typedef int  ngx_http_vibelock_redis_elements_t;
+#endif
+
+
+/* hiredis and those who are answered see the reply */
+
+typedef struct {
+    redisReply                          reply;
+    ngx_http_vibelock_redis_objects_t  *objects;
+} ngx_http_vibelock_redis_object_t;
+
+
+static redisReply *ngx_http_vibelock_redis_object(const redisReadTask *task,
+    int type);
+static void *ngx_http_vibelock_redis_object_text(const redisReadTask *task,
+    char *text, size_t len);
+static void *ngx_http_vibelock_redis_object_list(const redisReadTask *task,
+    ngx_http_vibelock_redis_elements_t n);
+static void *ngx_http_vibelock_redis_object_number(const redisReadTask *task,
+    long long value);
+static void *ngx_http_vibelock_redis_object_nil(const redisReadTask *task);
+#if (HIREDIS_MAJOR >= 1)
+static void *ngx_http_vibelock_redis_object_double(const redisReadTask *task,
+    double value, char *text, size_t len);
+static void *ngx_http_vibelock_redis_object_bool(const redisReadTask *task,
+    int value);
+#endif
+static void ngx_http_vibelock_redis_object_free(void *reply);
+
+
+static redisReplyObjectFunctions  ngx_http_vibelock_redis_object_functions = {
+    ngx_http_vibelock_redis_object_text,
+    ngx_http_vibelock_redis_object_list,
+    ngx_http_vibelock_redis_object_number,
+#if (HIREDIS_MAJOR >= 1)
+    ngx_http_vibelock_redis_object_double,
+#endif
+    ngx_http_vibelock_redis_object_nil,
+#if (HIREDIS_MAJOR >= 1)
+    ngx_http_vibelock_redis_object_bool,
+#endif
+    ngx_http_vibelock_redis_object_free
+};
+
+
+void
+ngx_http_vibelock_redis_objects_attach(
+    ngx_http_vibelock_redis_objects_t *objects, redisReader *reader)
+{
+    reader->fn = &ngx_http_vibelock_redis_object_functions;
+    reader->privdata = objects;
+}
+
+
+void
+ngx_http_vibelock_redis_objects_free(
+    ngx_http_vibelock_redis_objects_t *objects)
+{
+    if (objects->pool) {
+        ngx_destroy_pool(objects->pool);
+        objects->pool = NULL;
+    }
+}
+
+
+static redisReply *
+ngx_http_vibelock_redis_object(const redisReadTask *task, int type)
+{
+    redisReply                         *parent;
+    ngx_http_vibelock_redis_object_t   *object;
+    ngx_http_vibelock_redis_objects_t  *objects;
+
+    objects = task->privdata;
+
+    if (objects->pool == NULL) {
+        objects->pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, objects->log);
+
+        if (objects->pool == NULL) {
+            return NULL;
+        }
+    }
+
+    object = ngx_pcalloc(objects->pool,
+                         sizeof(ngx_http_vibelock_redis_object_t));
+    if (object == NULL) {
+        return NULL;
+    }
+
+    object->objects = objects;
+    object->reply.type = type;
+
+    if (task->parent) {
+        parent = task->parent->obj;
+        parent->element[task->idx] = &object->reply;
+    }
+
+    return &object->reply;
+}
+
+
+static void *
+ngx_http_vibelock_redis_object_text(const redisReadTask *task, char *text,
+    size_t len)
+{
+    u_char                             *p;
+    redisReply                         *reply;
+    ngx_http_vibelock_redis_objects_t  *objects;
+
+    if (task->type != REDIS_REPLY_STRING
+        && task->type != REDIS_REPLY_STATUS
+        && task->type != REDIS_REPLY_ERROR)
+    {
+        return NULL;
+    }
+
+    reply = ngx_http_vibelock_redis_object(task, task->type);
+    if (reply == NULL) {
+        return NULL;
+    }
+
+    objects = task->privdata;
+
+    /* hiredis writes what an unexpected error says as a string of C */
+
+    p = ngx_pnalloc(objects->pool, len + 1);
+    if (p == NULL) {
+        return NULL;
+    }
+
+    *ngx_cpymem(p, text, len) = '\0';
+
+    reply->str = (char *) p;
+    reply->len = len;
+
+    return reply;
+}
+
+
+static void *
+ngx_http_vibelock_redis_object_list(const redisReadTask *task,
+    ngx_http_vibelock_redis_elements_t n)
+{
+    redisReply                         *reply;
+    ngx_http_vibelock_redis_objects_t  *objects;
+
+    if (task->type != REDIS_REPLY_ARRAY
+        || (size_t) n > NGX_HTTP_VIBELOCK_REDIS_OBJECTS_LIST)
+    {
+        return NULL;
+    }
+
+    reply = ngx_http_vibelock_redis_object(task, task->type);
+    if (reply == NULL) {
+        return NULL;
+    }
+
+    if (n == 0) {
+        return reply;
+    }
+
+    objects = task->privdata;
+
+    reply->element = ngx_pcalloc(objects->pool, n * sizeof(redisReply *));
+    if (reply->element == NULL) {
+        return NULL;
+    }
+
+    reply->elements = n;
+
+    return reply;
+}
+
+
+static void *
+ngx_http_vibelock_redis_object_number(const redisReadTask *task,
+    long long value)
+{
+    redisReply  *reply;
+
+    reply = ngx_http_vibelock_redis_object(task, REDIS_REPLY_INTEGER);
+    if (reply == NULL) {
+        return NULL;
+    }
+
+    reply->integer = value;
+
+    return reply;
+}
+
+
+static void *
+ngx_http_vibelock_redis_object_nil(const redisReadTask *task)
+{
+    return ngx_http_vibelock_redis_object(task, REDIS_REPLY_NIL);
+}
+
+
+#if (HIREDIS_MAJOR >= 1)
+
+/* what only protocol 3 has, which was not asked for */
+
+static void *
+ngx_http_vibelock_redis_object_double(const redisReadTask *task, double value,
+    char *text, size_t len)
+{
+    return NULL;
+}
+
+
+static void *
+ngx_http_vibelock_redis_object_bool(const redisReadTask *task, int value)
+{
+    return NULL;
+}
+
+#endif
+
+
+/* of a whole reply, or of what there is of it */
+
+static void
+ngx_http_vibelock_redis_object_free(void *reply)
+{
+    ngx_http_vibelock_redis_object_t   *object;
+    ngx_http_vibelock_redis_objects_t  *objects;
+
+    object = reply;
+    objects = object->objects;
+
+    /* one block is enough for most, and is kept */
+
+    if (objects->pool->d.next) {
+        ngx_http_vibelock_redis_objects_free(objects);
+
+    } else {
+        ngx_reset_pool(objects->pool);
+    }
+}
