@@ -267,7 +267,7 @@ sub counted {
     }
 
     my $profile = Bench::Profile::table(Bench::Profile::medians(@added),
-        [delete => 'DELETE'], [proxied_guarded => 'proxied'],
+        [delete => 'DELETE'], [published => 'published'], [proxied_guarded => 'proxied'],
         [exec => 'exec'], [busy => '409']);
 
     return ($profile, Bench::Requests::rows(\%samples, 'instructions'));

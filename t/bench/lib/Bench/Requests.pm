@@ -72,6 +72,11 @@ my @rows = (
         by          => 'instructions',
     },
     {
+        what        => 'the same',
+        alternative => 'the same in `limit_conn 1`',
+        over        => [qw(proxied_guarded proxied_limited)],
+    },
+    {
         what        => 'guarded exec, TTL from a JSON body of 300 bytes',
         alternative => 'the same POST unguarded',
         over        => [qw(exec post)],
@@ -84,6 +89,11 @@ my @rows = (
         over        => [qw(busy return409)],
         bar         => 1.15,
         by          => 'instructions',
+    },
+    {
+        what        => 'the same',
+        alternative => '`limit_conn 1`, and `error_page` of the same bytes',
+        over        => [qw(busy limited409)],
     },
 );
 
@@ -140,7 +150,7 @@ sub by_count {
 
         my ($short, $long) = map {
             send_to($load, $s, requests => $_,
-                    connections => $s->{nginx}{workers} > 1 ? 8 : 1);
+                    connections => connections($s));
             $s->{nginx}->counts;
         } $few, $few + $how{requests};
 
@@ -155,6 +165,16 @@ sub by_count {
     return (\%sample, added(\%counts));
 }
 
+# One, so that each turn of the event loop is one request's, or some for each of
+# several workers. What is published goes out as in the rounds by time: with
+# what others publish in the same turn.
+
+sub connections {
+    my ($s) = @_;
+
+    return $s->{published} ? 32 : $s->{nginx}{workers} > 1 ? 8 : 1;
+}
+
 # For each subject that is measured over another.
 
 sub added {
@@ -167,7 +187,7 @@ sub added {
 
         next unless $name && $other;
 
-        $added{ $row->{over}[0] } = {
+        $added{ $row->{over}[0] } //= {
             map { $_ => ($name->{$_} // 0) - ($other->{$_} // 0) }
             keys %$name, keys %$other
         };
@@ -237,7 +257,7 @@ sub row {
         return Bench::Row->new(%row,
             missing => $missing eq 'lua'       ? 'no Lua module'
                      : $missing eq 'lua_redis' ? 'no Lua module, or no Redis'
-                     : $unit eq 'ns'           ? 'no Redis' : 'by time only');
+                     : 'no Redis');
     }
 
     my @pairs = map {

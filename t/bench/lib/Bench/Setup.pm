@@ -47,7 +47,8 @@ my $command = '{"command":"cd /srv/app && ./bin/migrate --all %s",'
 my $body = sprintf $command, 'x' x (300 - length(sprintf $command, ''));
 
 # By name: the nginx that serves it, the location, and the request.  Where
-# "same" stands, the location returns what that other subject answers.
+# "same" stands, the location returns what that other subject answers; where it
+# is refused before that, "refused" is where it does.
 
 my %subjects = (
 
@@ -71,6 +72,15 @@ my %subjects = (
     return409 => {
         nginx => 'plain2', path => 'deploy', hot => 1, status => 409,
         same => 'busy',
+    },
+    limited409 => {
+        nginx => 'limit2', path => 'deploy', hot => 1, status => 409,
+        same => 'busy', refused => '@busy', conf => <<'END',
+            limit_conn servers 1;
+            limit_conn_status 409;
+            error_page 409 @busy;
+            empty_gif;
+END
     },
 
     local => {
@@ -123,6 +133,10 @@ END
         nginx => 'plain', path => 'deploy',
         conf => 'proxy_pass http://platform;',
     },
+    proxied_limited => {
+        nginx => 'limit', path => 'deploy',
+        conf => 'limit_conn servers 1; proxy_pass http://platform;',
+    },
     proxied_guarded => {
         nginx => 'vibelock', path => 'deploy', conf => <<'END',
             vibelock deploy zone=ops;
@@ -166,7 +180,6 @@ sub start {
 
     delete @$subject{qw(lua lua_redis)} unless lua_modules();
     delete @$subject{qw(lua_redis published)} unless redis_server();
-    delete $subject->{published} if $self->{count};
 
     if (redis_server()) {
         $self->{redis} = Vibelock::Redis->start;
@@ -183,10 +196,8 @@ sub start {
     $self->start_upstream;
     $self->start_vibelock;
     $self->start_lua if $subject->{lua};
-    $self->start_nginx('limit',
-        http => 'limit_conn_zone $server_id zone=servers:10m;');
-
-    $self->take_hot_lock;
+    $self->copy_answers;
+    $self->start_limit;
     $self->start_plain;
 
     $self->check($_) for map { $subject->{$_} } $self->subjects;
@@ -199,7 +210,7 @@ sub stop {
 
     $_->stop for values %{ $self->{nginx} };
     $self->{redis}->stop if $self->{redis};
-    delete @$self{qw(redis holder deaf)};
+    delete @$self{qw(redis held deaf)};
 
     return;
 }
@@ -235,7 +246,11 @@ sub start_nginx {
 sub location {
     my ($s) = @_;
 
-    return "location $servers/$s->{path}\$ {\n$s->{conf}\n}";
+    my $text = "location $servers/$s->{path}\$ {\n$s->{conf}\n}";
+
+    $text .= "\nlocation $s->{refused} {\n$s->{answer}\n}" if $s->{refused};
+
+    return $text;
 }
 
 sub start_upstream {
@@ -277,24 +292,9 @@ sub start_vibelock {
 
     $self->start_bus($zone) if $self->{subject}{published};
 
-    # The hot lock is held by a request whose upstream never answers.
-
-    $self->{deaf} = IO::Socket::INET->new(
-        LocalAddr => '127.0.0.1', Proto => 'tcp', Listen => 5,
-    ) or croak "cannot listen: $!";
-
-    my $port = $self->{deaf}->sockport;
-
-    $self->start_nginx('vibelock2', @modules,
-        workers => 2,
-        cpu     => both_cpus(),
-        http    => join("\n", $zone, $registry),
-        servers => { hold => location({ path => 'deploy', conf => <<"END" }) });
-            vibelock deploy zone=ops;
-            vibelock_ttl 1h;
-            proxy_read_timeout 1h;
-            proxy_pass http://127.0.0.1:$port;
-END
+    $self->start_hot('vibelock2', @modules,
+        http => join("\n", $zone, $registry),
+        hold => 'vibelock deploy zone=ops; vibelock_ttl 1h;');
 
     return;
 }
@@ -323,7 +323,8 @@ sub registry {
 sub start_bus {
     my ($self, $zone) = @_;
 
-    my $servers = $self->{subject}{published}{span} = 100 * $self->{servers};
+    my $servers = $self->{subject}{published}{span}
+        = $self->{servers} * ($self->{count} ? 1 : 100);
 
     $self->start_nginx('bus', modules => [$self->{module}],
         http => join "\n", $zone,
@@ -371,30 +372,73 @@ sub start_lua {
     return;
 }
 
-sub take_hot_lock {
-    my ($self) = @_;
+# Two workers that refuse a server's requests: one is held by an upstream that
+# never answers.
 
-    my $s = $self->{subject}{busy};
+sub start_hot {
+    my ($self, $name, %how) = @_;
 
-    $self->{holder} = send_to($s->{nginx}->port('hold'), $s->{request});
+    my $deaf = $self->{deaf} //= IO::Socket::INET->new(
+        LocalAddr => '127.0.0.1', Proto => 'tcp', Listen => 5,
+    ) or croak "cannot listen: $!";
+
+    my $port = $deaf->sockport;
+    my $hold = delete $how{hold};
+
+    $self->start_nginx($name,
+        workers => 2,
+        cpu     => both_cpus(),
+        %how,
+        servers => { hold => location({ path => 'deploy', conf => <<"END" }) });
+            $hold
+            proxy_read_timeout 1h;
+            proxy_pass http://127.0.0.1:$port;
+END
+
+    my $nginx = $self->{nginx}{$name};
+    my $request = $self->{subject}{busy}{request};
+
+    push @{ $self->{held} }, send_to($nginx->port('hold'), $request);
 
     # It is held when its upstream is connected to; to ask earlier would be to
     # take it.
 
-    IO::Select->new($self->{deaf})->can_read(60)
-        or croak 'the hot lock was not taken';
+    IO::Select->new($deaf)->can_read(60)
+        or croak "$name does not hold its server";
+
+    push @{ $self->{held} }, $deaf->accept;
+
+    return;
+}
+
+# What is set beside an answer gives the same bytes.
+
+sub copy_answers {
+    my ($self) = @_;
+
+    my $subject = $self->{subject};
+
+    for my $s (grep { $_->{same} } values %$subject) {
+        $s->{answer} = returning($s, ask($subject->{ $s->{same} }));
+        $s->{conf} //= $s->{answer};
+    }
+
+    return;
+}
+
+sub start_limit {
+    my ($self) = @_;
+
+    my $zone = 'limit_conn_zone $server_id zone=servers:10m;';
+
+    $self->start_nginx('limit', http => "$zone\n$self->{platform}");
+    $self->start_hot('limit2', http => $zone, hold => 'limit_conn servers 1;');
 
     return;
 }
 
 sub start_plain {
     my ($self) = @_;
-
-    my $subject = $self->{subject};
-
-    for my $s (grep { $_->{same} } values %$subject) {
-        $s->{conf} = returning($s, ask($subject->{ $s->{same} }));
-    }
 
     $self->start_nginx('plain', http => $self->{platform});
     $self->start_nginx('plain2', workers => 2, cpu => both_cpus());
