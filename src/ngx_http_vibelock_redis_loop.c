@@ -73,6 +73,12 @@ ngx_http_vibelock_redis_loop_detach(ngx_http_vibelock_redis_t *redis)
         return;
     }
 
+    /* what is read may wait for its turn, as with "accept_mutex on" */
+
+    if (c->read->posted) {
+        ngx_delete_posted_event(c->read);
+    }
+
     if (c->write->posted) {
         ngx_delete_posted_event(c->write);
     }
