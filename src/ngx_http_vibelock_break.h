@@ -24,6 +24,7 @@
  * argument "key" instead.  With "token" only that lock is broken, and none
  * that is younger.
  */
+
 ngx_int_t ngx_http_vibelock_break(ngx_http_request_t *r,
     ngx_http_vibelock_status_conf_t *conf, ngx_str_t *lock);
 

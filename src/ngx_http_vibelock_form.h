@@ -26,12 +26,14 @@ typedef enum {
 /*
  * The form of that name, FORM_NONE: there is none.
  */
+
 ngx_http_vibelock_form_e ngx_http_vibelock_form_named(ngx_str_t *name);
 
 /*
  * What the argument "format" says, else what "Accept" likes best, else
  * "preset".  FORM_NONE: the argument is wrong.
  */
+
 ngx_http_vibelock_form_e ngx_http_vibelock_form(ngx_http_request_t *r,
     ngx_http_vibelock_form_e preset);
 

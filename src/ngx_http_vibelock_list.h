@@ -68,6 +68,7 @@ typedef struct {
  * NGX_ABORT      one is wrong, *error says how
  * NGX_ERROR      no memory
  */
+
 ngx_int_t ngx_http_vibelock_list_create(ngx_http_request_t *r,
     ngx_http_vibelock_zones_t *zones, ngx_http_vibelock_list_t **list,
     ngx_str_t *error);
@@ -76,12 +77,14 @@ ngx_int_t ngx_http_vibelock_list_create(ngx_http_request_t *r,
  * Shows a lock to the list, which takes it or not.  Short, and no memory is
  * allocated: it may be called with the zone's mutex held.
  */
+
 void ngx_http_vibelock_list_add(ngx_http_vibelock_list_t *list,
     ngx_http_vibelock_lock_t *lock, ngx_str_t *key);
 
 /*
  * When all were shown: sorts the rows.
  */
+
 void ngx_http_vibelock_list_sort(ngx_http_vibelock_list_t *list);
 
 

@@ -24,6 +24,7 @@
  * Writes the report into a chain of buffers; NULL: no memory.  "registry" is
  * NULL where there is none.
  */
+
 ngx_chain_t *ngx_http_vibelock_metrics(ngx_http_request_t *r,
     ngx_http_vibelock_report_t *report,
     ngx_http_vibelock_registry_t *registry);

@@ -21,6 +21,7 @@
 /*
  * A content handler.
  */
+
 ngx_int_t ngx_http_vibelock_page(ngx_http_request_t *r);
 
 

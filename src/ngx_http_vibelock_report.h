@@ -76,6 +76,7 @@ struct ngx_http_vibelock_report_s {
  * sends the response and returns what a content handler returns; so does
  * this function.  A client that leaves meanwhile ends it.
  */
+
 ngx_int_t ngx_http_vibelock_report(ngx_http_request_t *r,
     ngx_http_vibelock_report_t *report, ngx_http_vibelock_zones_t *zones);
 

@@ -34,12 +34,14 @@ typedef struct {
  * "vibelock_status [json | prometheus | html] [break=on]": the result is that
  * of a ngx_command_t handler.
  */
+
 char *ngx_http_vibelock_status_set(ngx_conf_t *cf,
     ngx_http_vibelock_status_conf_t *conf);
 
 /*
  * A content handler, but for its configuration.
  */
+
 ngx_int_t ngx_http_vibelock_status(ngx_http_request_t *r,
     ngx_http_vibelock_status_conf_t *conf);
 
