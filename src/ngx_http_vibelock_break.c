@@ -14,11 +14,10 @@
 #include "ngx_http_vibelock_reply.h"
 
 
-static ngx_int_t ngx_http_vibelock_break_refused(ngx_http_request_t *r,
-    ngx_http_vibelock_status_conf_t *conf);
+static ngx_int_t ngx_http_vibelock_break_refused(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_break_asked(ngx_http_request_t *r);
 static ngx_int_t ngx_http_vibelock_break_lock(ngx_http_request_t *r,
-    ngx_http_vibelock_status_conf_t *conf, ngx_str_t *lock,
+    ngx_http_vibelock_zones_t *zones, ngx_str_t *lock,
     ngx_http_vibelock_release_t *release);
 static ngx_int_t ngx_http_vibelock_break_find(ngx_http_request_t *r,
     ngx_http_vibelock_release_t *release);
@@ -30,20 +29,25 @@ static ngx_int_t ngx_http_vibelock_break_answer(ngx_http_request_t *r,
 
 ngx_int_t
 ngx_http_vibelock_break(ngx_http_request_t *r,
-    ngx_http_vibelock_status_conf_t *conf, ngx_str_t *lock)
+    ngx_http_vibelock_zones_t *zones, ngx_uint_t log_level, ngx_str_t *lock)
 {
     ngx_int_t                    rc;
     ngx_str_t                    error;
     ngx_uint_t                   broken;
     ngx_http_vibelock_release_t  release;
 
-    rc = ngx_http_vibelock_break_refused(r, conf);
+    rc = ngx_http_vibelock_break_refused(r);
 
     if (rc != NGX_DECLINED) {
         return rc;
     }
 
-    rc = ngx_http_vibelock_break_lock(r, conf, lock, &release);
+    ngx_memzero(&release, sizeof(ngx_http_vibelock_release_t));
+
+    release.log_level = log_level;
+    release.why = "at the status address";
+
+    rc = ngx_http_vibelock_break_lock(r, zones, lock, &release);
 
     if (rc == NGX_OK) {
         rc = ngx_http_vibelock_break_find(r, &release);
@@ -77,15 +81,11 @@ ngx_http_vibelock_break(ngx_http_request_t *r,
 /* NGX_DECLINED: it is not refused */
 
 static ngx_int_t
-ngx_http_vibelock_break_refused(ngx_http_request_t *r,
-    ngx_http_vibelock_status_conf_t *conf)
+ngx_http_vibelock_break_refused(ngx_http_request_t *r)
 {
     ngx_http_vibelock_reply_e  error;
 
-    if (!conf->breakable) {
-        error = NGX_HTTP_VIBELOCK_REPLY_BREAK_OFF;
-
-    } else if (r->method != NGX_HTTP_DELETE) {
+    if (r->method != NGX_HTTP_DELETE) {
         error = NGX_HTTP_VIBELOCK_REPLY_NOT_ALLOWED_BREAK;
 
     } else if (!ngx_http_vibelock_break_asked(r)) {
@@ -141,13 +141,11 @@ ngx_http_vibelock_break_asked(ngx_http_request_t *r)
 
 static ngx_int_t
 ngx_http_vibelock_break_lock(ngx_http_request_t *r,
-    ngx_http_vibelock_status_conf_t *conf, ngx_str_t *lock,
+    ngx_http_vibelock_zones_t *zones, ngx_str_t *lock,
     ngx_http_vibelock_release_t *release)
 {
     u_char     *p, *last;
     ngx_str_t   zone, key, name;
-
-    ngx_memzero(release, sizeof(ngx_http_vibelock_release_t));
 
     last = lock->data + lock->len;
 
@@ -172,14 +170,11 @@ ngx_http_vibelock_break_lock(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    release->zone = ngx_http_vibelock_zone_find(conf->zones, &name);
+    release->zone = ngx_http_vibelock_zone_find(zones, &name);
 
     if (release->zone == NULL || release->key.len == 0) {
         return NGX_DECLINED;
     }
-
-    release->log_level = conf->log_level;
-    release->why = "at the status address";
 
     return NGX_OK;
 }

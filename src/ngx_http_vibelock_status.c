@@ -101,8 +101,14 @@ ngx_http_vibelock_status(ngx_http_request_t *r,
                                              0, NULL);
     }
 
+    if (rc == NGX_AGAIN && !conf->breakable) {
+        return ngx_http_vibelock_reply_error(r,
+                                             NGX_HTTP_VIBELOCK_REPLY_BREAK_OFF,
+                                             0, NULL);
+    }
+
     if (rc == NGX_AGAIN) {
-        return ngx_http_vibelock_break(r, conf, &lock);
+        return ngx_http_vibelock_break(r, conf->zones, conf->log_level, &lock);
     }
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
