@@ -14,6 +14,7 @@
 #include "ngx_http_vibelock_bus.h"
 #include "ngx_http_vibelock_endpoint.h"
 #include "ngx_http_vibelock_guard.h"
+#include "ngx_http_vibelock_keep.h"
 #include "ngx_http_vibelock_record.h"
 #include "ngx_http_vibelock_status.h"
 #include "ngx_http_vibelock_unstick.h"

@@ -22,7 +22,7 @@
 #include <ngx_core.h>
 #include <ngx_http.h>
 
-#include "ngx_http_vibelock_redis.h"
+#include "ngx_http_vibelock_redis_why.h"
 #include "ngx_http_vibelock_registry.h"
 #include "ngx_http_vibelock_zone.h"
 

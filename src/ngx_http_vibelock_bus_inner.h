@@ -17,6 +17,7 @@
 #include "ngx_http_vibelock_bus.h"
 #include "ngx_http_vibelock_bus_share.h"
 #include "ngx_http_vibelock_queue.h"
+#include "ngx_http_vibelock_redis.h"
 
 
 /* every so often a worker looks after what is shared, ms */

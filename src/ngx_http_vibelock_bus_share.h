@@ -17,7 +17,7 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
-#include "ngx_http_vibelock_redis.h"
+#include "ngx_http_vibelock_redis_why.h"
 
 
 /* hex digits of what tells this replica from all others */

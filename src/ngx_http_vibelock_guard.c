@@ -10,6 +10,7 @@
 
 #include "ngx_http_vibelock_ending.h"
 #include "ngx_http_vibelock_guard.h"
+#include "ngx_http_vibelock_keep.h"
 #include "ngx_http_vibelock_log.h"
 #include "ngx_http_vibelock_record.h"
 #include "ngx_http_vibelock_refuse.h"

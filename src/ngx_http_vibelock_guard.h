@@ -16,7 +16,6 @@
 #include <ngx_http.h>
 
 #include "ngx_http_vibelock_caller.h"
-#include "ngx_http_vibelock_keep.h"
 #include "ngx_http_vibelock_ttl.h"
 #include "ngx_http_vibelock_zone.h"
 

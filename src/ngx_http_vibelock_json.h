@@ -14,6 +14,7 @@
 #include <ngx_core.h>
 #include <ngx_http.h>
 
+#include "ngx_http_vibelock_registry.h"
 #include "ngx_http_vibelock_report.h"
 
 

@@ -13,7 +13,6 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 #include <ngx_event.h>
-#include <ngx_http.h>
 
 #include "ngx_http_vibelock_redis.h"
 #include "ngx_http_vibelock_redis_loop.h"

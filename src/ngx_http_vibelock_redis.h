@@ -16,8 +16,6 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 #include <ngx_event.h>
-#include <ngx_event_connect.h>
-#include <ngx_http.h>
 
 #include <hiredis/hiredis.h>
 #include <hiredis/async.h>

@@ -13,7 +13,6 @@
 
 #include <ngx_config.h>
 #include <ngx_core.h>
-#include <ngx_http.h>
 
 #include <hiredis/hiredis.h>
 

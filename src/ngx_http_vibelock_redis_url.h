@@ -16,7 +16,6 @@
 
 #include <ngx_config.h>
 #include <ngx_core.h>
-#include <ngx_http.h>
 
 
 #define NGX_HTTP_VIBELOCK_REDIS_ADDRS     16     /* of one name */

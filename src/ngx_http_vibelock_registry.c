@@ -15,6 +15,8 @@
 #include <ngx_thread_pool.h>
 #endif
 
+#include <jansson.h>
+
 #include "ngx_http_vibelock_digest.h"
 #include "ngx_http_vibelock_hash.h"
 #include "ngx_http_vibelock_registry.h"

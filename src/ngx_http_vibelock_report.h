@@ -18,7 +18,6 @@
 
 #include "ngx_http_vibelock_bus.h"
 #include "ngx_http_vibelock_list.h"
-#include "ngx_http_vibelock_registry.h"
 #include "ngx_http_vibelock_zone.h"
 
 

@@ -12,8 +12,8 @@
 
 #include <jansson.h>
 
-#include "ngx_http_vibelock_table.h"
 #include "ngx_http_vibelock_scan.h"
+#include "ngx_http_vibelock_table.h"
 #include "ngx_http_vibelock_ttl.h"
 
 
