@@ -38,12 +38,18 @@ typedef struct {
 } ngx_http_vibelock_shared_t;
 
 
+static ngx_int_t ngx_http_vibelock_zone_parameters(ngx_conf_t *cf,
+    ngx_str_t *name, ssize_t *size, ngx_msec_t *sweep);
+static ngx_int_t ngx_http_vibelock_zone_size(ngx_conf_t *cf,
+    ngx_str_t *parameter, ngx_str_t *name, ssize_t *size);
+static ngx_int_t ngx_http_vibelock_zone_sweep(ngx_conf_t *cf,
+    ngx_str_t *parameter, ngx_msec_t *sweep);
+static ngx_int_t ngx_http_vibelock_zone_compile(ngx_conf_t *cf,
+    ngx_http_vibelock_zone_t *zone);
 static ngx_int_t ngx_http_vibelock_zone_variable(ngx_conf_t *cf,
     ngx_str_t *key);
 static ngx_http_vibelock_zone_t *ngx_http_vibelock_zone_named(ngx_conf_t *cf,
     ngx_http_vibelock_zones_t *zones, ngx_str_t *name);
-static ngx_int_t ngx_http_vibelock_zone_size(ngx_conf_t *cf,
-    ngx_str_t *parameter, ngx_str_t *name, ssize_t *size);
 static void ngx_http_vibelock_zones_defined(ngx_conf_t *cf,
     ngx_http_vibelock_zones_t *zones, ngx_str_t *text);
 static ngx_int_t ngx_http_vibelock_zone_init(ngx_shm_zone_t *shm_zone,
@@ -78,70 +84,14 @@ ngx_http_vibelock_zones_init(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones)
 char *
 ngx_http_vibelock_zone_set(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones)
 {
-    ssize_t                            size;
-    ngx_int_t                          sweep;
-    ngx_str_t                         *value, name, s;
-    ngx_uint_t                         i;
-    ngx_shm_zone_t                    *shm_zone;
-    ngx_http_vibelock_zone_t          *zone;
-    ngx_http_compile_complex_value_t   ccv;
+    ssize_t                    size;
+    ngx_str_t                  name;
+    ngx_msec_t                 sweep;
+    ngx_shm_zone_t            *shm_zone;
+    ngx_http_vibelock_zone_t  *zone;
 
-    value = cf->args->elts;
-
-    ngx_str_null(&name);
-    size = 0;
-    sweep = 0;
-
-    for (i = 2; i < cf->args->nelts; i++) {
-
-        if (ngx_strncmp(value[i].data, "zone=", 5) == 0) {
-
-            if (name.len) {
-                goto duplicate;
-            }
-
-            if (ngx_http_vibelock_zone_size(cf, &value[i], &name, &size)
-                != NGX_OK)
-            {
-                return NGX_CONF_ERROR;
-            }
-
-            continue;
-        }
-
-        if (ngx_strncmp(value[i].data, "sweep=", 6) == 0) {
-
-            if (sweep) {
-                goto duplicate;
-            }
-
-            s.data = value[i].data + 6;
-            s.len = value[i].len - 6;
-
-            sweep = ngx_parse_time(&s, 0);
-
-            if (sweep == NGX_ERROR || sweep == 0) {
-                ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                                   "invalid parameter \"%V\" in "
-                                   "\"vibelock_zone\", it must be a time "
-                                   "above 0, as in \"sweep=60s\"", &value[i]);
-                return NGX_CONF_ERROR;
-            }
-
-            continue;
-        }
-
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid parameter \"%V\" in \"vibelock_zone\", "
-                           "it takes \"zone=<name>:<size>\" and "
-                           "\"sweep=<time>\"", &value[i]);
-        return NGX_CONF_ERROR;
-    }
-
-    if (name.len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"vibelock_zone\" must have a parameter "
-                           "\"zone=<name>:<size>\", as in \"zone=ops:10m\"");
+    if (ngx_http_vibelock_zone_parameters(cf, &name, &size, &sweep) != NGX_OK)
+    {
         return NGX_CONF_ERROR;
     }
 
@@ -158,25 +108,9 @@ ngx_http_vibelock_zone_set(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones)
         return NGX_CONF_ERROR;
     }
 
-    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
-
-    ccv.cf = cf;
-    ccv.value = &value[1];
-    ccv.complex_value = &zone->key;
-
-    if (ngx_http_compile_complex_value(&ccv) != NGX_OK) {
+    if (ngx_http_vibelock_zone_compile(cf, zone) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
-
-    if (zone->key.lengths == NULL) {
-        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
-                           "the key \"%V\" of \"vibelock_zone\" \"%V\" has "
-                           "no variable, so all its requests share one lock; "
-                           "write \"$%V\" if a variable is meant",
-                           &value[1], &name, &value[1]);
-    }
-
-    zone->variable = ngx_http_vibelock_zone_variable(cf, &value[1]);
 
     shm_zone = ngx_shared_memory_add(cf, &name, size,
                                      &ngx_http_vibelock_zone_tag);
@@ -188,9 +122,76 @@ ngx_http_vibelock_zone_set(ngx_conf_t *cf, ngx_http_vibelock_zones_t *zones)
     shm_zone->data = zone;
 
     zone->shm_zone = shm_zone;
-    zone->sweep = sweep ? sweep : NGX_HTTP_VIBELOCK_ZONE_SWEEP;
+    zone->sweep = sweep;
 
     return NGX_CONF_OK;
+}
+
+
+/* what follows the key; "sweep" is in ms */
+
+static ngx_int_t
+ngx_http_vibelock_zone_parameters(ngx_conf_t *cf, ngx_str_t *name,
+    ssize_t *size, ngx_msec_t *sweep)
+{
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    value = cf->args->elts;
+
+    ngx_str_null(name);
+    *size = 0;
+    *sweep = 0;
+
+    for (i = 2; i < cf->args->nelts; i++) {
+
+        if (ngx_strncmp(value[i].data, "zone=", 5) == 0) {
+
+            if (name->len) {
+                goto duplicate;
+            }
+
+            if (ngx_http_vibelock_zone_size(cf, &value[i], name, size)
+                != NGX_OK)
+            {
+                return NGX_ERROR;
+            }
+
+            continue;
+        }
+
+        if (ngx_strncmp(value[i].data, "sweep=", 6) == 0) {
+
+            if (*sweep) {
+                goto duplicate;
+            }
+
+            if (ngx_http_vibelock_zone_sweep(cf, &value[i], sweep) != NGX_OK) {
+                return NGX_ERROR;
+            }
+
+            continue;
+        }
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid parameter \"%V\" in \"vibelock_zone\", "
+                           "it takes \"zone=<name>:<size>\" and "
+                           "\"sweep=<time>\"", &value[i]);
+        return NGX_ERROR;
+    }
+
+    if (name->len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock_zone\" must have a parameter "
+                           "\"zone=<name>:<size>\", as in \"zone=ops:10m\"");
+        return NGX_ERROR;
+    }
+
+    if (*sweep == 0) {
+        *sweep = NGX_HTTP_VIBELOCK_ZONE_SWEEP;
+    }
+
+    return NGX_OK;
 
 duplicate:
 
@@ -198,48 +199,7 @@ duplicate:
                        "\"vibelock_zone\" has one parameter twice, the second "
                        "time as \"%V\": it must be given once", &value[i]);
 
-    return NGX_CONF_ERROR;
-}
-
-
-/*
- * The index of the variable that a key consists of, NGX_ERROR when it is more
- * than a variable.
- */
-
-static ngx_int_t
-ngx_http_vibelock_zone_variable(ngx_conf_t *cf, ngx_str_t *key)
-{
-    u_char      ch;
-    size_t      i;
-    ngx_str_t   name;
-
-    if (key->len < 2 || key->data[0] != '$') {
-        return NGX_ERROR;
-    }
-
-    name.data = key->data + 1;
-    name.len = key->len - 1;
-
-    /* $1 is no variable */
-
-    if (name.data[0] >= '0' && name.data[0] <= '9') {
-        return NGX_ERROR;
-    }
-
-    for (i = 0; i < name.len; i++) {
-        ch = name.data[i];
-
-        if ((ch < 'a' || ch > 'z')
-            && (ch < 'A' || ch > 'Z')
-            && (ch < '0' || ch > '9')
-            && ch != '_')
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    return ngx_http_get_variable_index(cf, &name);
+    return NGX_ERROR;
 }
 
 
@@ -293,6 +253,107 @@ invalid:
                        "must be \"zone=<name>:<size>\", as in "
                        "\"zone=ops:10m\"", parameter);
     return NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_zone_sweep(ngx_conf_t *cf, ngx_str_t *parameter,
+    ngx_msec_t *sweep)
+{
+    ngx_int_t  time;
+    ngx_str_t  s;
+
+    s.data = parameter->data + 6;
+    s.len = parameter->len - 6;
+
+    time = ngx_parse_time(&s, 0);
+
+    if (time == NGX_ERROR || time == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid parameter \"%V\" in \"vibelock_zone\", it "
+                           "must be a time above 0, as in \"sweep=60s\"",
+                           parameter);
+        return NGX_ERROR;
+    }
+
+    *sweep = time;
+
+    return NGX_OK;
+}
+
+
+/* makes ready what a request's key is made by */
+
+static ngx_int_t
+ngx_http_vibelock_zone_compile(ngx_conf_t *cf, ngx_http_vibelock_zone_t *zone)
+{
+    ngx_str_t                         *value;
+    ngx_http_compile_complex_value_t   ccv;
+
+    value = cf->args->elts;
+
+    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
+
+    ccv.cf = cf;
+    ccv.value = &value[1];
+    ccv.complex_value = &zone->key;
+
+    if (ngx_http_compile_complex_value(&ccv) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (zone->key.lengths == NULL) {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "the key \"%V\" of \"vibelock_zone\" \"%V\" has "
+                           "no variable, so all its requests share one lock; "
+                           "write \"$%V\" if a variable is meant",
+                           &value[1], &zone->name, &value[1]);
+    }
+
+    zone->variable = ngx_http_vibelock_zone_variable(cf, &value[1]);
+
+    return NGX_OK;
+}
+
+
+/*
+ * The index of the variable that a key consists of, NGX_ERROR when it is more
+ * than a variable.
+ */
+
+static ngx_int_t
+ngx_http_vibelock_zone_variable(ngx_conf_t *cf, ngx_str_t *key)
+{
+    u_char      ch;
+    size_t      i;
+    ngx_str_t   name;
+
+    if (key->len < 2 || key->data[0] != '$') {
+        return NGX_ERROR;
+    }
+
+    name.data = key->data + 1;
+    name.len = key->len - 1;
+
+    /* $1 is no variable */
+
+    if (name.data[0] >= '0' && name.data[0] <= '9') {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < name.len; i++) {
+        ch = name.data[i];
+
+        if ((ch < 'a' || ch > 'z')
+            && (ch < 'A' || ch > 'Z')
+            && (ch < '0' || ch > '9')
+            && ch != '_')
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return ngx_http_get_variable_index(cf, &name);
 }
 
 
