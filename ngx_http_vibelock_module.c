@@ -58,6 +58,8 @@ static char *ngx_http_vibelock_merge_status(ngx_conf_t *cf,
     ngx_http_vibelock_loc_conf_t *prev, ngx_http_vibelock_loc_conf_t *conf);
 static char *ngx_http_vibelock_merge_endpoints(ngx_conf_t *cf,
     ngx_http_vibelock_loc_conf_t *prev, ngx_http_vibelock_loc_conf_t *conf);
+static char *ngx_http_vibelock_check_endpoints(ngx_conf_t *cf,
+    ngx_http_vibelock_loc_conf_t *conf);
 static char *ngx_http_vibelock_check_caller(ngx_conf_t *cf, char *directive,
     ngx_http_vibelock_caller_conf_t *caller);
 
@@ -598,6 +600,18 @@ ngx_http_vibelock_merge_endpoints(ngx_conf_t *cf,
     if (conf->guard.zone == NGX_CONF_UNSET_PTR) {
         conf->guard.zone = NULL;
     }
+
+    return ngx_http_vibelock_check_endpoints(cf, conf);
+}
+
+
+static char *
+ngx_http_vibelock_check_endpoints(ngx_conf_t *cf,
+    ngx_http_vibelock_loc_conf_t *conf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
     if (conf->endpoint.zone
         && ngx_http_vibelock_check_caller(cf, "vibelock_release",

@@ -16,11 +16,16 @@
 #include "ngx_http_vibelock_unstick.h"
 
 
+static ngx_int_t ngx_http_vibelock_unstick_not_allowed(ngx_http_request_t *r,
+    ngx_http_vibelock_unstick_conf_t *conf);
 static ngx_int_t ngx_http_vibelock_unstick_check(ngx_http_request_t *r,
     ngx_http_vibelock_unstick_conf_t *conf,
     ngx_http_vibelock_record_t *record, ngx_http_vibelock_release_t *release);
 static ngx_uint_t ngx_http_vibelock_unstick_passes(ngx_http_request_t *r,
     ngx_http_vibelock_unstick_conf_t *conf);
+static ngx_int_t ngx_http_vibelock_unstick_invalid(ngx_http_request_t *r,
+    ngx_http_vibelock_unstick_conf_t *conf,
+    ngx_http_vibelock_record_t *record);
 static ngx_int_t ngx_http_vibelock_unstick_denied(ngx_http_request_t *r,
     ngx_http_vibelock_unstick_conf_t *conf,
     ngx_http_vibelock_record_t *record, ngx_http_vibelock_caller_e rc);
@@ -64,15 +69,7 @@ ngx_http_vibelock_unstick(ngx_http_request_t *r,
     }
 
     if (r->method != NGX_HTTP_POST) {
-
-        if (ngx_http_vibelock_unstick_passes(r, conf)) {
-            return NGX_DECLINED;
-        }
-
-        return ngx_http_vibelock_unstick_answer(r,
-                    ngx_http_vibelock_reply_error(r,
-                                  NGX_HTTP_VIBELOCK_REPLY_NOT_ALLOWED_UNSTICK,
-                                  0, NULL));
+        return ngx_http_vibelock_unstick_not_allowed(r, conf);
     }
 
     record = ngx_http_vibelock_record_get(r);
@@ -107,13 +104,33 @@ ngx_http_vibelock_unstick(ngx_http_request_t *r,
 
 
 static ngx_int_t
+ngx_http_vibelock_unstick_not_allowed(ngx_http_request_t *r,
+    ngx_http_vibelock_unstick_conf_t *conf)
+{
+    if (ngx_http_vibelock_unstick_passes(r, conf)) {
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_vibelock_unstick_answer(r,
+                    ngx_http_vibelock_reply_error(r,
+                                  NGX_HTTP_VIBELOCK_REPLY_NOT_ALLOWED_UNSTICK,
+                                  0, NULL));
+}
+
+
+/*
+ * Fills *release: NGX_OK, the caller may.  Else the request was answered, or
+ * goes on in a dry run, as what is returned says.
+ */
+
+static ngx_int_t
 ngx_http_vibelock_unstick_check(ngx_http_request_t *r,
     ngx_http_vibelock_unstick_conf_t *conf,
     ngx_http_vibelock_record_t *record, ngx_http_vibelock_release_t *release)
 {
-    ngx_int_t                   key;
-    ngx_http_vibelock_lock_t   *lock;
-    ngx_http_vibelock_caller_e  rc;
+    ngx_int_t                    key;
+    ngx_http_vibelock_lock_t    *lock;
+    ngx_http_vibelock_caller_e   rc;
 
     release->zone = conf->zone;
     release->log_level = conf->log_level;
@@ -132,23 +149,7 @@ ngx_http_vibelock_unstick_check(ngx_http_request_t *r,
     }
 
     if (key == NGX_ABORT) {
-
-        if (ngx_http_vibelock_unstick_passes(r, conf)) {
-            record->result = NGX_HTTP_VIBELOCK_INVALID_DRY_RUN;
-
-            ngx_http_vibelock_zone_count(conf->zone,
-                                         NGX_HTTP_VIBELOCK_N_INVALID_DRY_RUN);
-            return NGX_DECLINED;
-        }
-
-        record->result = NGX_HTTP_VIBELOCK_INVALID;
-
-        ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_INVALID);
-
-        return ngx_http_vibelock_unstick_answer(r,
-                    ngx_http_vibelock_reply_error(r,
-                                              NGX_HTTP_VIBELOCK_REPLY_BAD_KEY,
-                                              0, NULL));
+        return ngx_http_vibelock_unstick_invalid(r, conf, record);
     }
 
     if (key == NGX_DECLINED) {
@@ -192,6 +193,30 @@ ngx_http_vibelock_unstick_passes(ngx_http_request_t *r,
     ngx_http_vibelock_unstick_conf_t *conf)
 {
     return conf->dry_run && r->content_handler;
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_unstick_invalid(ngx_http_request_t *r,
+    ngx_http_vibelock_unstick_conf_t *conf,
+    ngx_http_vibelock_record_t *record)
+{
+    if (ngx_http_vibelock_unstick_passes(r, conf)) {
+        record->result = NGX_HTTP_VIBELOCK_INVALID_DRY_RUN;
+
+        ngx_http_vibelock_zone_count(conf->zone,
+                                     NGX_HTTP_VIBELOCK_N_INVALID_DRY_RUN);
+        return NGX_DECLINED;
+    }
+
+    record->result = NGX_HTTP_VIBELOCK_INVALID;
+
+    ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_INVALID);
+
+    return ngx_http_vibelock_unstick_answer(r,
+                    ngx_http_vibelock_reply_error(r,
+                                              NGX_HTTP_VIBELOCK_REPLY_BAD_KEY,
+                                              0, NULL));
 }
 
 
