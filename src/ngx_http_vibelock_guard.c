@@ -55,11 +55,11 @@ typedef struct {
 
 
 typedef enum {
-    NGX_HTTP_VIBELOCK_REFUSE_BUSY = 0,
-    NGX_HTTP_VIBELOCK_REFUSE_DENIED,
-    NGX_HTTP_VIBELOCK_REFUSE_INVALID,
-    NGX_HTTP_VIBELOCK_REFUSE_FULL
-} ngx_http_vibelock_refuse_e;
+    NGX_HTTP_VIBELOCK_REFUSAL_BUSY = 0,
+    NGX_HTTP_VIBELOCK_REFUSAL_DENIED,
+    NGX_HTTP_VIBELOCK_REFUSAL_INVALID,
+    NGX_HTTP_VIBELOCK_REFUSAL_FULL
+} ngx_http_vibelock_refusal_e;
 
 
 typedef struct {
@@ -97,7 +97,7 @@ static ngx_int_t ngx_http_vibelock_guard_full(ngx_http_request_t *r,
 static ngx_int_t ngx_http_vibelock_guard_bypass(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
 static ngx_uint_t ngx_http_vibelock_guard_passes(
-    ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_refuse_e why);
+    ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_refusal_e why);
 static ngx_int_t ngx_http_vibelock_guard_answer(ngx_http_request_t *r,
     ngx_int_t rc);
 
@@ -114,7 +114,7 @@ static void ngx_http_vibelock_guard_log(ngx_http_vibelock_hold_t *hold,
     char *what, char *why);
 
 
-/* in the order of ngx_http_vibelock_refuse_e: for real, and in a dry run */
+/* in the order of ngx_http_vibelock_refusal_e: for real, and in a dry run */
 
 static ngx_http_vibelock_refusal_t  ngx_http_vibelock_refusals[][2] = {
 
@@ -518,7 +518,7 @@ ngx_http_vibelock_guard_deny(ngx_http_request_t *r,
 {
     if (rc != NGX_HTTP_VIBELOCK_CALLER_ERROR
         && ngx_http_vibelock_guard_passes(hold,
-                                          NGX_HTTP_VIBELOCK_REFUSE_DENIED))
+                                          NGX_HTTP_VIBELOCK_REFUSAL_DENIED))
     {
         return NGX_DECLINED;
     }
@@ -534,7 +534,7 @@ ngx_http_vibelock_guard_invalid(ngx_http_request_t *r,
     ngx_str_t  *message;
 
     if (ngx_http_vibelock_guard_passes(hold,
-                                       NGX_HTTP_VIBELOCK_REFUSE_INVALID))
+                                       NGX_HTTP_VIBELOCK_REFUSAL_INVALID))
     {
         return NGX_DECLINED;
     }
@@ -571,7 +571,7 @@ ngx_http_vibelock_guard_busy(ngx_http_request_t *r,
     hold->record->age = lock->age;
     hold->record->aged = 1;
 
-    if (ngx_http_vibelock_guard_passes(hold, NGX_HTTP_VIBELOCK_REFUSE_BUSY)) {
+    if (ngx_http_vibelock_guard_passes(hold, NGX_HTTP_VIBELOCK_REFUSAL_BUSY)) {
         return NGX_DECLINED;
     }
 
@@ -603,7 +603,7 @@ ngx_http_vibelock_guard_full(ngx_http_request_t *r,
                       &zone->name, &hold->conf->operation->name);
     }
 
-    if (ngx_http_vibelock_guard_passes(hold, NGX_HTTP_VIBELOCK_REFUSE_FULL)) {
+    if (ngx_http_vibelock_guard_passes(hold, NGX_HTTP_VIBELOCK_REFUSAL_FULL)) {
         return NGX_DECLINED;
     }
 
@@ -651,7 +651,7 @@ ngx_http_vibelock_guard_bypass(ngx_http_request_t *r,
 
 static ngx_uint_t
 ngx_http_vibelock_guard_passes(ngx_http_vibelock_hold_t *hold,
-    ngx_http_vibelock_refuse_e why)
+    ngx_http_vibelock_refusal_e why)
 {
     ngx_http_vibelock_refusal_t  *refusal;
 

@@ -248,7 +248,8 @@ static ngx_str_t  ngx_http_vibelock_unstuck[] = {
 };
 
 
-static ngx_str_t  ngx_http_vibelock_json = ngx_string("application/json");
+static ngx_str_t  ngx_http_vibelock_reply_json =
+    ngx_string("application/json");
 
 /*
  * Not the header that nginx keeps for "expires": a configuration that has it
@@ -547,7 +548,7 @@ ngx_http_vibelock_reply_send(ngx_http_request_t *r, ngx_uint_t status,
     out.next = NULL;
 
     content.status = status;
-    content.type = ngx_http_vibelock_json;
+    content.type = ngx_http_vibelock_reply_json;
     content.headers = header;
     content.nheaders = header ? 1 : 0;
     content.out = &out;
