@@ -345,6 +345,10 @@ ngx_http_vibelock_redis_url_resolve(ngx_conf_t *cf,
         return NGX_CONF_OK;
     }
 
+    if (u.err == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
     if (url->resolver) {
         ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
                            "\"vibelock_redis\": %s in \"%V\", the resolver "
@@ -355,7 +359,7 @@ ngx_http_vibelock_redis_url_resolve(ngx_conf_t *cf,
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "\"vibelock_redis\": %s in \"%V\"; with \"resolver\" "
                        "in http the name may be settled later",
-                       u.err ? u.err : "host not found", &url->text);
+                       u.err, &url->text);
 
     return NGX_CONF_ERROR;
 }
