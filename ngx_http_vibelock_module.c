@@ -977,11 +977,11 @@ ngx_http_vibelock_init_module(ngx_cycle_t *cycle)
     conf = ngx_http_cycle_get_module_main_conf(cycle,
                                                ngx_http_vibelock_module);
 
-    if (conf == NULL || conf->bus == NULL) {
-        return NGX_OK;
+    if (conf && conf->bus) {
+        ngx_http_vibelock_bus_init(conf->bus);
     }
 
-    return ngx_http_vibelock_bus_init(conf->bus, cycle);
+    return NGX_OK;
 }
 
 
@@ -1008,7 +1008,7 @@ ngx_http_vibelock_init_process(ngx_cycle_t *cycle)
     }
 
     if (conf->registry) {
-        return ngx_http_vibelock_registry_start(conf->registry, cycle,
+        ngx_http_vibelock_registry_start(conf->registry, cycle,
                                ngx_http_vibelock_zones_unread(&conf->zones));
     }
 

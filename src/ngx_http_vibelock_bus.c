@@ -41,10 +41,12 @@ static void ngx_http_vibelock_bus_news(ngx_http_vibelock_bus_zone_t *bz,
 static void ngx_http_vibelock_bus_drops(ngx_http_vibelock_bus_zone_t *bz);
 
 
-/* what a zone has for it has to be enough */
+/* what a zone has for it has to be enough, and there is a counter a skip */
 
 typedef char  ngx_http_vibelock_bus_fits_t
     [sizeof(ngx_http_vibelock_bus_share_t) <= NGX_HTTP_VIBELOCK_ZONE_STATE
+     && NGX_HTTP_VIBELOCK_BUS_N_SKIPPED + NGX_HTTP_VIBELOCK_BUS_SKIPS
+        == NGX_HTTP_VIBELOCK_BUS_N_LAST
      ? 1 : -1];
 
 
@@ -306,8 +308,8 @@ ngx_http_vibelock_bus_zone(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
 }
 
 
-ngx_int_t
-ngx_http_vibelock_bus_init(ngx_http_vibelock_bus_t *bus, ngx_cycle_t *cycle)
+void
+ngx_http_vibelock_bus_init(ngx_http_vibelock_bus_t *bus)
 {
     size_t                         size;
     u_char                        *p;
@@ -335,8 +337,6 @@ ngx_http_vibelock_bus_init(ngx_http_vibelock_bus_t *bus, ngx_cycle_t *cycle)
         ngx_memcpy(bz->from.data + bus->replica.len + 1, bz->share->unique,
                    NGX_HTTP_VIBELOCK_BUS_UNIQUE);
     }
-
-    return NGX_OK;
 }
 
 

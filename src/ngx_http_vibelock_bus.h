@@ -79,7 +79,8 @@ typedef struct {
 char *ngx_http_vibelock_bus_set(ngx_conf_t *cf, ngx_http_vibelock_bus_t **bus);
 
 /*
- * When all is read.  "registry" may be NULL.
+ * When all is read: NGX_CONF_OK, or NGX_CONF_ERROR when a message was logged.
+ * "registry" may be NULL.
  */
 
 char *ngx_http_vibelock_bus_check(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
@@ -89,22 +90,23 @@ char *ngx_http_vibelock_bus_check(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
  * For the master, when zones are mapped; and for a worker's start and end.
  */
 
-ngx_int_t ngx_http_vibelock_bus_init(ngx_http_vibelock_bus_t *bus,
-    ngx_cycle_t *cycle);
+void ngx_http_vibelock_bus_init(ngx_http_vibelock_bus_t *bus);
 void ngx_http_vibelock_bus_start(ngx_http_vibelock_bus_t *bus,
     ngx_cycle_t *cycle);
 void ngx_http_vibelock_bus_stop(ngx_http_vibelock_bus_t *bus);
 
 /*
  * Tells all other replicas of a release: of this key, by this owner (32
- * bytes), now.  Nothing, where there is no bus.
+ * bytes), now.  It is copied, and sent when it can be; nothing, where there is
+ * no bus.
  */
 
 void ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone,
     ngx_str_t *key, u_char *owner);
 
 /*
- * NGX_DECLINED: there is no bus.
+ * NGX_OK and *state, whose texts are the configuration's; NGX_DECLINED: there
+ * is no bus.
  */
 
 ngx_int_t ngx_http_vibelock_bus_state(ngx_http_vibelock_zone_t *zone,

@@ -193,7 +193,7 @@ ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
 }
 
 
-ngx_int_t
+void
 ngx_http_vibelock_registry_start(ngx_http_vibelock_registry_t *reg,
     ngx_cycle_t *cycle, ngx_atomic_t *failed)
 {
@@ -201,11 +201,8 @@ ngx_http_vibelock_registry_start(ngx_http_vibelock_registry_t *reg,
 
 #if (NGX_THREADS)
 
-    if (reg->pool == NULL
-        || (ngx_process != NGX_PROCESS_WORKER
-            && ngx_process != NGX_PROCESS_SINGLE))
-    {
-        return NGX_OK;
+    if (reg->pool == NULL) {
+        return;
     }
 
     /*
@@ -230,8 +227,6 @@ ngx_http_vibelock_registry_start(ngx_http_vibelock_registry_t *reg,
     ngx_add_timer(&reg->timer, 1 + (ngx_msec_t) ngx_random() % reg->check);
 
 #endif
-
-    return NGX_OK;
 }
 
 

@@ -87,7 +87,7 @@ ngx_http_vibelock_registry_t *ngx_http_vibelock_registry_create(
  * "failed" counts what cannot be read, in shared memory; or is NULL.
  */
 
-ngx_int_t ngx_http_vibelock_registry_start(ngx_http_vibelock_registry_t *reg,
+void ngx_http_vibelock_registry_start(ngx_http_vibelock_registry_t *reg,
     ngx_cycle_t *cycle, ngx_atomic_t *failed);
 void ngx_http_vibelock_registry_stop(ngx_http_vibelock_registry_t *reg);
 
