@@ -10,14 +10,13 @@
 #include "ngx_http_vibelock_bus_share.h"
 #include "ngx_http_vibelock_crash.h"
 #include "ngx_http_vibelock_hash.h"
+#include "ngx_http_vibelock_log.h"
 
-
-#define NGX_HTTP_VIBELOCK_BUS_MINUTE  60000      /* ms */
 
 /* of a state: the reason, and where the errno begins */
 
-#define NGX_HTTP_VIBELOCK_BUS_WHY     0xff
-#define NGX_HTTP_VIBELOCK_BUS_ERR     8
+#define NGX_HTTP_VIBELOCK_BUS_WHY  0xff
+#define NGX_HTTP_VIBELOCK_BUS_ERR  8
 
 
 static void ngx_http_vibelock_bus_share_lock(ngx_slab_pool_t *pool);
@@ -191,17 +190,7 @@ ngx_uint_t
 ngx_http_vibelock_bus_share_once(ngx_http_vibelock_bus_share_t *share,
     ngx_http_vibelock_bus_once_e line)
 {
-    ngx_atomic_t       *logged;
-    ngx_atomic_uint_t   last;
-
-    logged = &share->logged[line];
-    last = *logged;
-
-    if (last && ngx_current_msec - last < NGX_HTTP_VIBELOCK_BUS_MINUTE) {
-        return 0;
-    }
-
-    return ngx_atomic_cmp_set(logged, last, ngx_current_msec);
+    return ngx_http_vibelock_log_once(&share->logged[line]);
 }
 
 

@@ -12,10 +12,7 @@
 
 #include "ngx_http_vibelock_cells.h"
 #include "ngx_http_vibelock_json.h"
-
-
-/* as much of an owner's digest as the log shows */
-#define NGX_HTTP_VIBELOCK_JSON_OWNER  4
+#include "ngx_http_vibelock_log.h"
 
 
 static json_t *ngx_http_vibelock_json_zones(
@@ -332,13 +329,13 @@ ngx_http_vibelock_json_list(ngx_http_vibelock_list_t *list)
 static json_t *
 ngx_http_vibelock_json_row(ngx_http_vibelock_list_row_t *row)
 {
-    u_char                     hex[2 * NGX_HTTP_VIBELOCK_JSON_OWNER];
+    u_char                     hex[2 * NGX_HTTP_VIBELOCK_LOG_OWNER];
     json_t                    *owner;
     ngx_http_vibelock_lock_t  *lock;
 
     lock = &row->lock;
 
-    ngx_hex_dump(hex, lock->owner, NGX_HTTP_VIBELOCK_JSON_OWNER);
+    ngx_hex_dump(hex, lock->owner, NGX_HTTP_VIBELOCK_LOG_OWNER);
     owner = lock->owned ? json_stringn((char *) hex, sizeof(hex))
                         : json_null();
 

@@ -10,8 +10,7 @@
 #include "ngx_http_vibelock_log.h"
 
 
-/* as much of an owner's digest as tells two owners apart */
-#define NGX_HTTP_VIBELOCK_LOG_OWNER  4
+#define NGX_HTTP_VIBELOCK_LOG_MINUTE  60000      /* ms */
 
 
 static u_char *ngx_http_vibelock_log_escape(u_char *dst, ngx_str_t *text);
@@ -42,6 +41,21 @@ ngx_http_vibelock_log_lock(ngx_uint_t level, ngx_log_t *log, char *what,
                   "vibelock: lock %s: %s, zone \"%V\", key \"%V\", "
                   "operation \"%V\", owner %V, age %M ms",
                   what, why, zone, &safe, &lock->operation, &owner, lock->age);
+}
+
+
+ngx_uint_t
+ngx_http_vibelock_log_once(ngx_atomic_t *logged)
+{
+    ngx_atomic_uint_t  last;
+
+    last = *logged;
+
+    if (last && ngx_current_msec - last < NGX_HTTP_VIBELOCK_LOG_MINUTE) {
+        return 0;
+    }
+
+    return ngx_atomic_cmp_set(logged, last, ngx_current_msec);
 }
 
 

@@ -23,8 +23,6 @@
 /* small steps that a worker does before it looks at its events again */
 #define NGX_HTTP_VIBELOCK_ZONE_STEPS   8
 
-#define NGX_HTTP_VIBELOCK_ZONE_MINUTE  60000     /* ms */
-
 /* the queue of the bus gets this part of a zone at most: one in */
 #define NGX_HTTP_VIBELOCK_ZONE_QUEUE   8
 
@@ -933,15 +931,9 @@ ngx_uint_t
 ngx_http_vibelock_zone_once(ngx_http_vibelock_zone_t *zone,
     ngx_http_vibelock_once_e line)
 {
-    ngx_atomic_t        *logged;
-    ngx_atomic_uint_t    last;
+    ngx_http_vibelock_shared_t  *shared;
 
-    logged = &ngx_http_vibelock_zone_shared(zone)->logged[line];
-    last = *logged;
+    shared = ngx_http_vibelock_zone_shared(zone);
 
-    if (last && ngx_current_msec - last < NGX_HTTP_VIBELOCK_ZONE_MINUTE) {
-        return 0;
-    }
-
-    return ngx_atomic_cmp_set(logged, last, ngx_current_msec);
+    return ngx_http_vibelock_log_once(&shared->logged[line]);
 }
