@@ -42,61 +42,61 @@
 #endif
 
 
-static ngx_int_t ngx_http_vibelock_registry_open(
+static ngx_int_t ngx_http_vibelock_registry_file_open(
     ngx_http_vibelock_registry_reading_t *reading, ngx_file_info_t *fi);
-static void ngx_http_vibelock_registry_stamp(
+static void ngx_http_vibelock_registry_file_stamp(
     ngx_http_vibelock_registry_stamp_t *stamp, ngx_file_info_t *fi);
-static ngx_int_t ngx_http_vibelock_registry_check(
+static ngx_int_t ngx_http_vibelock_registry_file_check(
     ngx_http_vibelock_registry_reading_t *reading, ngx_file_info_t *fi);
-static ngx_int_t ngx_http_vibelock_registry_parse(
+static ngx_int_t ngx_http_vibelock_registry_file_parse(
     ngx_http_vibelock_registry_reading_t *reading, json_t **root);
-static size_t ngx_http_vibelock_registry_more(void *buf, size_t size,
+static size_t ngx_http_vibelock_registry_file_more(void *buf, size_t size,
     void *data);
-static ngx_int_t ngx_http_vibelock_registry_refuse(
+static ngx_int_t ngx_http_vibelock_registry_file_refuse(
     ngx_http_vibelock_registry_reading_t *reading, json_error_t *error);
-static ngx_int_t ngx_http_vibelock_registry_nomem(
+static ngx_int_t ngx_http_vibelock_registry_file_nomem(
     ngx_http_vibelock_registry_reading_t *reading);
-static ngx_uint_t ngx_http_vibelock_registry_canceled(
+static ngx_uint_t ngx_http_vibelock_registry_file_canceled(
     ngx_http_vibelock_registry_reading_t *reading);
-static ngx_int_t ngx_http_vibelock_registry_build(
+static ngx_int_t ngx_http_vibelock_registry_file_build(
     ngx_http_vibelock_registry_reading_t *reading, json_t *root);
-static ngx_int_t ngx_http_vibelock_registry_alloc(
+static ngx_int_t ngx_http_vibelock_registry_file_alloc(
     ngx_http_vibelock_registry_reading_t *reading, json_t *accounts,
     json_t *servers);
-static void ngx_http_vibelock_registry_count(json_t *accounts,
+static void ngx_http_vibelock_registry_file_count(json_t *accounts,
     json_t *servers, size_t *keys, size_t *arrays, size_t *texts);
-static ngx_int_t ngx_http_vibelock_registry_add_account(
+static ngx_int_t ngx_http_vibelock_registry_file_add_account(
     ngx_http_vibelock_registry_reading_t *reading, json_t *json);
-static ngx_int_t ngx_http_vibelock_registry_add_keys(
+static ngx_int_t ngx_http_vibelock_registry_file_add_keys(
     ngx_http_vibelock_registry_reading_t *reading,
     ngx_http_vibelock_account_t *account, json_t *json);
-static ngx_int_t ngx_http_vibelock_registry_add_key(
+static ngx_int_t ngx_http_vibelock_registry_file_add_key(
     ngx_http_vibelock_registry_reading_t *reading,
     ngx_http_vibelock_account_t *account, char *member, json_t *json);
-static ngx_int_t ngx_http_vibelock_registry_add_sessions(
+static ngx_int_t ngx_http_vibelock_registry_file_add_sessions(
     ngx_http_vibelock_registry_reading_t *reading,
     ngx_http_vibelock_account_t *account, json_t *json);
-static ngx_int_t ngx_http_vibelock_registry_add_session(
+static ngx_int_t ngx_http_vibelock_registry_file_add_session(
     ngx_http_vibelock_registry_reading_t *reading,
     ngx_http_vibelock_lookup_t *sessions, json_t *json);
-static ngx_int_t ngx_http_vibelock_registry_add_server(
+static ngx_int_t ngx_http_vibelock_registry_file_add_server(
     ngx_http_vibelock_registry_reading_t *reading, json_t *json);
-static ngx_int_t ngx_http_vibelock_registry_set_account(
+static ngx_int_t ngx_http_vibelock_registry_file_set_account(
     ngx_http_vibelock_registry_reading_t *reading,
     ngx_http_vibelock_server_t *server, json_t *json);
-static ngx_int_t ngx_http_vibelock_registry_digest(
+static ngx_int_t ngx_http_vibelock_registry_file_digest(
     ngx_http_vibelock_registry_reading_t *reading, char *member, json_t *json,
     ngx_str_t *digest);
-static void ngx_http_vibelock_registry_text(
+static void ngx_http_vibelock_registry_file_text(
     ngx_http_vibelock_registry_reading_t *reading, json_t *json,
     ngx_str_t *text);
-static ngx_int_t ngx_http_vibelock_registry_twice(
+static ngx_int_t ngx_http_vibelock_registry_file_twice(
     ngx_http_vibelock_registry_reading_t *reading, char *list, ngx_uint_t n,
     json_t *value);
 
 
 static ngx_http_vibelock_schema_member_t
-    ngx_http_vibelock_registry_members[] =
+    ngx_http_vibelock_registry_file_members[] =
 {
     { "version", JSON_INTEGER, 0, "1" },
     { "keys", JSON_ARRAY, 0, "a list" },
@@ -106,7 +106,7 @@ static ngx_http_vibelock_schema_member_t
 
 
 static ngx_http_vibelock_schema_member_t
-    ngx_http_vibelock_registry_key_members[] =
+    ngx_http_vibelock_registry_file_key_members[] =
 {
     { "id", JSON_STRING, 0, "a string that is not empty" },
     { "type", JSON_STRING, 0, "\"api\" or \"app\"" },
@@ -117,7 +117,7 @@ static ngx_http_vibelock_schema_member_t
 
 
 static ngx_http_vibelock_schema_member_t
-    ngx_http_vibelock_registry_session_members[] =
+    ngx_http_vibelock_registry_file_session_members[] =
 {
     { "sha256", JSON_NULL, 0, "64 hex digits" },
     { "expires", JSON_INTEGER, 1,
@@ -127,7 +127,7 @@ static ngx_http_vibelock_schema_member_t
 
 
 static ngx_http_vibelock_schema_member_t
-    ngx_http_vibelock_registry_server_members[] =
+    ngx_http_vibelock_registry_file_server_members[] =
 {
     { "id", JSON_STRING, 0, "a string of 1 to 255 bytes" },
     { "key", JSON_STRING, 0, "the id of one of \"keys\"" },
@@ -138,7 +138,7 @@ static ngx_http_vibelock_schema_member_t
 };
 
 
-static ngx_str_t  ngx_http_vibelock_registry_kinds[] = {
+static ngx_str_t  ngx_http_vibelock_registry_file_kinds[] = {
     ngx_string("STANDALONE"),
     ngx_string("GALAXY_HOST"),
     ngx_string("GALAXY_APP"),
@@ -159,16 +159,16 @@ ngx_http_vibelock_registry_file_read(
     reading->err = 0;
     reading->schema.depth = 0;
 
-    reading->rc = ngx_http_vibelock_registry_open(reading, &fi);
+    reading->rc = ngx_http_vibelock_registry_file_open(reading, &fi);
 
     if (reading->rc != NGX_OK) {
         return;
     }
 
-    reading->rc = ngx_http_vibelock_registry_check(reading, &fi);
+    reading->rc = ngx_http_vibelock_registry_file_check(reading, &fi);
 
     if (reading->rc == NGX_OK) {
-        reading->rc = ngx_http_vibelock_registry_parse(reading, &root);
+        reading->rc = ngx_http_vibelock_registry_file_parse(reading, &root);
     }
 
     /* nothing was written, an error here means nothing */
@@ -176,7 +176,7 @@ ngx_http_vibelock_registry_file_read(
     (void) ngx_close_file(reading->fd);
 
     if (reading->rc == NGX_OK) {
-        reading->rc = ngx_http_vibelock_registry_build(reading, root);
+        reading->rc = ngx_http_vibelock_registry_file_build(reading, root);
         json_decref(root);
     }
 
@@ -204,7 +204,7 @@ ngx_http_vibelock_registry_file_look(
 {
     ngx_file_info_t  fi;
 
-    reading->rc = ngx_http_vibelock_registry_open(reading, &fi);
+    reading->rc = ngx_http_vibelock_registry_file_open(reading, &fi);
 
     if (reading->rc == NGX_OK) {
         (void) ngx_close_file(reading->fd);
@@ -226,8 +226,8 @@ ngx_http_vibelock_registry_file_free(ngx_http_vibelock_registry_file_t *file)
  */
 
 static ngx_int_t
-ngx_http_vibelock_registry_open(ngx_http_vibelock_registry_reading_t *reading,
-    ngx_file_info_t *fi)
+ngx_http_vibelock_registry_file_open(
+    ngx_http_vibelock_registry_reading_t *reading, ngx_file_info_t *fi)
 {
     /* a FIFO is not waited for */
 
@@ -249,14 +249,14 @@ ngx_http_vibelock_registry_open(ngx_http_vibelock_registry_reading_t *reading,
         return NGX_DECLINED;
     }
 
-    ngx_http_vibelock_registry_stamp(&reading->stamp, fi);
+    ngx_http_vibelock_registry_file_stamp(&reading->stamp, fi);
 
     return NGX_OK;
 }
 
 
 static void
-ngx_http_vibelock_registry_stamp(ngx_http_vibelock_registry_stamp_t *stamp,
+ngx_http_vibelock_registry_file_stamp(ngx_http_vibelock_registry_stamp_t *stamp,
     ngx_file_info_t *fi)
 {
     stamp->dev = fi->st_dev;
@@ -270,8 +270,8 @@ ngx_http_vibelock_registry_stamp(ngx_http_vibelock_registry_stamp_t *stamp,
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_check(ngx_http_vibelock_registry_reading_t *reading,
-    ngx_file_info_t *fi)
+ngx_http_vibelock_registry_file_check(
+    ngx_http_vibelock_registry_reading_t *reading, ngx_file_info_t *fi)
 {
     reading->rest = ngx_file_size(fi);
 
@@ -291,17 +291,17 @@ ngx_http_vibelock_registry_check(ngx_http_vibelock_registry_reading_t *reading,
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_parse(ngx_http_vibelock_registry_reading_t *reading,
-    json_t **root)
+ngx_http_vibelock_registry_file_parse(
+    ngx_http_vibelock_registry_reading_t *reading, json_t **root)
 {
     json_error_t  error;
 
-    *root = json_load_callback(ngx_http_vibelock_registry_more, reading,
+    *root = json_load_callback(ngx_http_vibelock_registry_file_more, reading,
                                JSON_REJECT_DUPLICATES, &error);
 
     /* to jansson, the end of the file and the end of reading are the same */
 
-    if (ngx_http_vibelock_registry_canceled(reading)) {
+    if (ngx_http_vibelock_registry_file_canceled(reading)) {
         json_decref(*root);
         return NGX_ABORT;
     }
@@ -313,7 +313,7 @@ ngx_http_vibelock_registry_parse(ngx_http_vibelock_registry_reading_t *reading,
     }
 
     if (*root == NULL) {
-        return ngx_http_vibelock_registry_refuse(reading, &error);
+        return ngx_http_vibelock_registry_file_refuse(reading, &error);
     }
 
     return NGX_OK;
@@ -321,13 +321,13 @@ ngx_http_vibelock_registry_parse(ngx_http_vibelock_registry_reading_t *reading,
 
 
 static size_t
-ngx_http_vibelock_registry_more(void *buf, size_t size, void *data)
+ngx_http_vibelock_registry_file_more(void *buf, size_t size, void *data)
 {
     ngx_http_vibelock_registry_reading_t *reading = data;
 
     ssize_t  n;
 
-    if (ngx_http_vibelock_registry_canceled(reading)) {
+    if (ngx_http_vibelock_registry_file_canceled(reading)) {
         return 0;
     }
 
@@ -349,7 +349,7 @@ ngx_http_vibelock_registry_more(void *buf, size_t size, void *data)
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_refuse(
+ngx_http_vibelock_registry_file_refuse(
     ngx_http_vibelock_registry_reading_t *reading, json_error_t *error)
 {
     char                  *near;
@@ -358,7 +358,7 @@ ngx_http_vibelock_registry_refuse(
     code = json_error_code(error);
 
     if (code == json_error_out_of_memory) {
-        return ngx_http_vibelock_registry_nomem(reading);
+        return ngx_http_vibelock_registry_file_nomem(reading);
     }
 
     /* what is near may be a key; the name of a member is none */
@@ -378,7 +378,8 @@ ngx_http_vibelock_registry_refuse(
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_nomem(ngx_http_vibelock_registry_reading_t *reading)
+ngx_http_vibelock_registry_file_nomem(
+    ngx_http_vibelock_registry_reading_t *reading)
 {
     reading->err = NGX_ENOMEM;
     ngx_str_set(&reading->schema.error, "it was not read");
@@ -388,7 +389,7 @@ ngx_http_vibelock_registry_nomem(ngx_http_vibelock_registry_reading_t *reading)
 
 
 static ngx_uint_t
-ngx_http_vibelock_registry_canceled(
+ngx_http_vibelock_registry_file_canceled(
     ngx_http_vibelock_registry_reading_t *reading)
 {
     return reading->threaded && (ngx_terminate || ngx_quit || ngx_exiting);
@@ -396,8 +397,8 @@ ngx_http_vibelock_registry_canceled(
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_build(ngx_http_vibelock_registry_reading_t *reading,
-    json_t *root)
+ngx_http_vibelock_registry_file_build(
+    ngx_http_vibelock_registry_reading_t *reading, json_t *root)
 {
     size_t                       i;
     json_t                      *values[3], *version;
@@ -411,26 +412,26 @@ ngx_http_vibelock_registry_build(ngx_http_vibelock_registry_reading_t *reading,
 
     if (version && json_integer_value(version) != 1) {
         return ngx_http_vibelock_schema_wrong(schema,
-                                    &ngx_http_vibelock_registry_members[0],
+                                    &ngx_http_vibelock_registry_file_members[0],
                                     version);
     }
 
     if (ngx_http_vibelock_schema_object(schema, root,
-                                        ngx_http_vibelock_registry_members,
+                                        ngx_http_vibelock_registry_file_members,
                                         values)
         != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    rc = ngx_http_vibelock_registry_alloc(reading, values[1], values[2]);
+    rc = ngx_http_vibelock_registry_file_alloc(reading, values[1], values[2]);
 
     schema->depth = 1;
     schema->places[0].list = "keys";
 
     for (i = 0; rc == NGX_OK && i < json_array_size(values[1]); i++) {
         schema->places[0].n = i;
-        rc = ngx_http_vibelock_registry_add_account(reading,
+        rc = ngx_http_vibelock_registry_file_add_account(reading,
                                                json_array_get(values[1], i));
     }
 
@@ -439,13 +440,13 @@ ngx_http_vibelock_registry_build(ngx_http_vibelock_registry_reading_t *reading,
     for (i = 0; rc == NGX_OK && i < json_array_size(values[2]); i++) {
 
         if (i % NGX_HTTP_VIBELOCK_REGISTRY_STEP == 0
-            && ngx_http_vibelock_registry_canceled(reading))
+            && ngx_http_vibelock_registry_file_canceled(reading))
         {
             return NGX_ABORT;
         }
 
         schema->places[0].n = i;
-        rc = ngx_http_vibelock_registry_add_server(reading,
+        rc = ngx_http_vibelock_registry_file_add_server(reading,
                                                json_array_get(values[2], i));
     }
 
@@ -454,14 +455,15 @@ ngx_http_vibelock_registry_build(ngx_http_vibelock_registry_reading_t *reading,
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_alloc(ngx_http_vibelock_registry_reading_t *reading,
-    json_t *accounts, json_t *servers)
+ngx_http_vibelock_registry_file_alloc(
+    ngx_http_vibelock_registry_reading_t *reading, json_t *accounts,
+    json_t *servers)
 {
     size_t                              size, keys, arrays, texts;
     ngx_http_vibelock_registry_file_t  *file;
 
-    ngx_http_vibelock_registry_count(accounts, servers, &keys, &arrays,
-                                     &texts);
+    ngx_http_vibelock_registry_file_count(accounts, servers, &keys, &arrays,
+                                          &texts);
 
     size = sizeof(ngx_http_vibelock_registry_file_t) + arrays + texts;
 
@@ -470,7 +472,7 @@ ngx_http_vibelock_registry_alloc(ngx_http_vibelock_registry_reading_t *reading,
     file = mmap(NULL, size, PROT_READ|PROT_WRITE, MAP_ANON|MAP_PRIVATE, -1, 0);
 
     if (file == MAP_FAILED) {
-        return ngx_http_vibelock_registry_nomem(reading);
+        return ngx_http_vibelock_registry_file_nomem(reading);
     }
 
     file->size = size;
@@ -502,7 +504,7 @@ ngx_http_vibelock_registry_alloc(ngx_http_vibelock_registry_reading_t *reading,
  */
 
 static void
-ngx_http_vibelock_registry_count(json_t *accounts, json_t *servers,
+ngx_http_vibelock_registry_file_count(json_t *accounts, json_t *servers,
     size_t *keys, size_t *arrays, size_t *texts)
 {
     size_t   i, n;
@@ -543,7 +545,7 @@ ngx_http_vibelock_registry_count(json_t *accounts, json_t *servers,
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_add_account(
+ngx_http_vibelock_registry_file_add_account(
     ngx_http_vibelock_registry_reading_t *reading, json_t *json)
 {
     json_t                             *values[4];
@@ -553,7 +555,7 @@ ngx_http_vibelock_registry_add_account(
     ngx_http_vibelock_account_t        *account;
     ngx_http_vibelock_schema_member_t  *members;
 
-    members = ngx_http_vibelock_registry_key_members;
+    members = ngx_http_vibelock_registry_file_key_members;
     accounts = &reading->file->accounts;
 
     rc = ngx_http_vibelock_schema_object(&reading->schema, json, members,
@@ -562,7 +564,7 @@ ngx_http_vibelock_registry_add_account(
         return rc;
     }
 
-    ngx_http_vibelock_registry_text(reading, values[0], &id);
+    ngx_http_vibelock_registry_file_text(reading, values[0], &id);
 
     if (id.len == 0) {
         return ngx_http_vibelock_schema_wrong(&reading->schema, &members[0],
@@ -572,7 +574,7 @@ ngx_http_vibelock_registry_add_account(
     account = ngx_http_vibelock_lookup_find(accounts, &id);
 
     if (account) {
-        return ngx_http_vibelock_registry_twice(reading, "keys",
+        return ngx_http_vibelock_registry_file_twice(reading, "keys",
                           ngx_http_vibelock_lookup_number(accounts, account),
                           values[0]);
     }
@@ -591,22 +593,22 @@ ngx_http_vibelock_registry_add_account(
     }
 
     if (ngx_http_vibelock_digest_threaded(&id, account->owner) != NGX_OK) {
-        return ngx_http_vibelock_registry_nomem(reading);
+        return ngx_http_vibelock_registry_file_nomem(reading);
     }
 
-    rc = ngx_http_vibelock_registry_add_keys(reading, account, values[2]);
+    rc = ngx_http_vibelock_registry_file_add_keys(reading, account, values[2]);
 
     if (rc != NGX_OK || values[3] == NULL) {
         return rc;
     }
 
-    return ngx_http_vibelock_registry_add_sessions(reading, account,
-                                                   values[3]);
+    return ngx_http_vibelock_registry_file_add_sessions(reading, account,
+                                                        values[3]);
 }
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_add_keys(
+ngx_http_vibelock_registry_file_add_keys(
     ngx_http_vibelock_registry_reading_t *reading,
     ngx_http_vibelock_account_t *account, json_t *json)
 {
@@ -617,14 +619,14 @@ ngx_http_vibelock_registry_add_keys(
     schema = &reading->schema;
 
     if (!json_is_array(json)) {
-        return ngx_http_vibelock_registry_add_key(reading, account, "sha256",
-                                                  json);
+        return ngx_http_vibelock_registry_file_add_key(reading, account,
+                                                       "sha256", json);
     }
 
     if (json_array_size(json) == 0) {
         return ngx_http_vibelock_schema_error(schema, "sha256",
                                           "is an empty list, but must be %s",
-                              ngx_http_vibelock_registry_key_members[2].must);
+                         ngx_http_vibelock_registry_file_key_members[2].must);
     }
 
     schema->depth = 2;
@@ -633,8 +635,8 @@ ngx_http_vibelock_registry_add_keys(
     for (i = 0; i < json_array_size(json); i++) {
         schema->places[1].n = i;
 
-        rc = ngx_http_vibelock_registry_add_key(reading, account, NULL,
-                                                json_array_get(json, i));
+        rc = ngx_http_vibelock_registry_file_add_key(reading, account, NULL,
+                                                     json_array_get(json, i));
         if (rc != NGX_OK) {
             return rc;
         }
@@ -647,7 +649,7 @@ ngx_http_vibelock_registry_add_keys(
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_add_key(
+ngx_http_vibelock_registry_file_add_key(
     ngx_http_vibelock_registry_reading_t *reading,
     ngx_http_vibelock_account_t *account, char *member, json_t *json)
 {
@@ -658,7 +660,7 @@ ngx_http_vibelock_registry_add_key(
 
     file = reading->file;
 
-    rc = ngx_http_vibelock_registry_digest(reading, member, json, &digest);
+    rc = ngx_http_vibelock_registry_file_digest(reading, member, json, &digest);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -681,7 +683,7 @@ ngx_http_vibelock_registry_add_key(
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_add_sessions(
+ngx_http_vibelock_registry_file_add_sessions(
     ngx_http_vibelock_registry_reading_t *reading,
     ngx_http_vibelock_account_t *account, json_t *json)
 {
@@ -713,8 +715,8 @@ ngx_http_vibelock_registry_add_sessions(
     for (i = 0; i < json_array_size(json); i++) {
         schema->places[1].n = i;
 
-        rc = ngx_http_vibelock_registry_add_session(reading, sessions,
-                                                    json_array_get(json, i));
+        rc = ngx_http_vibelock_registry_file_add_session(reading, sessions,
+                                                     json_array_get(json, i));
         if (rc != NGX_OK) {
             return rc;
         }
@@ -728,7 +730,7 @@ ngx_http_vibelock_registry_add_sessions(
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_add_session(
+ngx_http_vibelock_registry_file_add_session(
     ngx_http_vibelock_registry_reading_t *reading,
     ngx_http_vibelock_lookup_t *sessions, json_t *json)
 {
@@ -739,7 +741,7 @@ ngx_http_vibelock_registry_add_session(
     ngx_http_vibelock_schema_member_t     *members;
     ngx_http_vibelock_registry_session_t  *session;
 
-    members = ngx_http_vibelock_registry_session_members;
+    members = ngx_http_vibelock_registry_file_session_members;
 
     rc = ngx_http_vibelock_schema_object(&reading->schema, json, members,
                                          values);
@@ -747,8 +749,8 @@ ngx_http_vibelock_registry_add_session(
         return rc;
     }
 
-    rc = ngx_http_vibelock_registry_digest(reading, "sha256", values[0],
-                                           &digest);
+    rc = ngx_http_vibelock_registry_file_digest(reading, "sha256", values[0],
+                                                &digest);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -782,7 +784,7 @@ ngx_http_vibelock_registry_add_session(
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_add_server(
+ngx_http_vibelock_registry_file_add_server(
     ngx_http_vibelock_registry_reading_t *reading, json_t *json)
 {
     json_t                             *values[4];
@@ -792,7 +794,7 @@ ngx_http_vibelock_registry_add_server(
     ngx_http_vibelock_server_t         *server;
     ngx_http_vibelock_schema_member_t  *members;
 
-    members = ngx_http_vibelock_registry_server_members;
+    members = ngx_http_vibelock_registry_file_server_members;
     servers = &reading->file->servers;
 
     rc = ngx_http_vibelock_schema_object(&reading->schema, json, members,
@@ -801,7 +803,7 @@ ngx_http_vibelock_registry_add_server(
         return rc;
     }
 
-    ngx_http_vibelock_registry_text(reading, values[0], &id);
+    ngx_http_vibelock_registry_file_text(reading, values[0], &id);
 
     if (id.len == 0 || id.len > NGX_HTTP_VIBELOCK_REGISTRY_ID_MAX) {
         return ngx_http_vibelock_schema_wrong(&reading->schema, &members[0],
@@ -811,14 +813,14 @@ ngx_http_vibelock_registry_add_server(
     server = ngx_http_vibelock_lookup_find(servers, &id);
 
     if (server) {
-        return ngx_http_vibelock_registry_twice(reading, "servers",
+        return ngx_http_vibelock_registry_file_twice(reading, "servers",
                             ngx_http_vibelock_lookup_number(servers, server),
                             values[0]);
     }
 
     server = ngx_http_vibelock_lookup_add(servers, &id);
 
-    for (kind = ngx_http_vibelock_registry_kinds; kind->len; kind++) {
+    for (kind = ngx_http_vibelock_registry_file_kinds; kind->len; kind++) {
         if (ngx_strcmp(json_string_value(values[2]), kind->data) == 0) {
             break;
         }
@@ -832,12 +834,13 @@ ngx_http_vibelock_registry_add_server(
     server->kind = *kind;
     server->deleted = json_is_true(values[3]);
 
-    return ngx_http_vibelock_registry_set_account(reading, server, values[1]);
+    return ngx_http_vibelock_registry_file_set_account(reading, server,
+                                                       values[1]);
 }
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_set_account(
+ngx_http_vibelock_registry_file_set_account(
     ngx_http_vibelock_registry_reading_t *reading,
     ngx_http_vibelock_server_t *server, json_t *json)
 {
@@ -857,7 +860,7 @@ ngx_http_vibelock_registry_set_account(
         return NGX_OK;
     }
 
-    member = &ngx_http_vibelock_registry_server_members[1];
+    member = &ngx_http_vibelock_registry_file_server_members[1];
 
     /* who took the word "key" literally is not to find the key in a log */
 
@@ -877,7 +880,7 @@ ngx_http_vibelock_registry_set_account(
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_digest(
+ngx_http_vibelock_registry_file_digest(
     ngx_http_vibelock_registry_reading_t *reading, char *member, json_t *json,
     ngx_str_t *digest)
 {
@@ -905,8 +908,9 @@ ngx_http_vibelock_registry_digest(
 
 
 static void
-ngx_http_vibelock_registry_text(ngx_http_vibelock_registry_reading_t *reading,
-    json_t *json, ngx_str_t *text)
+ngx_http_vibelock_registry_file_text(
+    ngx_http_vibelock_registry_reading_t *reading, json_t *json,
+    ngx_str_t *text)
 {
     text->data = reading->file->texts;
     text->len = json_string_length(json);
@@ -917,8 +921,9 @@ ngx_http_vibelock_registry_text(ngx_http_vibelock_registry_reading_t *reading,
 
 
 static ngx_int_t
-ngx_http_vibelock_registry_twice(ngx_http_vibelock_registry_reading_t *reading,
-    char *list, ngx_uint_t n, json_t *value)
+ngx_http_vibelock_registry_file_twice(
+    ngx_http_vibelock_registry_reading_t *reading, char *list, ngx_uint_t n,
+    json_t *value)
 {
     u_char                             must[64];
     ngx_http_vibelock_schema_member_t  member;
