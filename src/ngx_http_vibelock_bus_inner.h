@@ -95,9 +95,12 @@ void ngx_http_vibelock_bus_lost(ngx_http_vibelock_bus_t *bus,
     ngx_http_vibelock_bus_side_e side, ngx_http_vibelock_redis_t *redis);
 
 /*
- * bus_publish.c: makes ready what is sent for a zone whose stream is known.
- * Sends what waits, as far as it can now, when it has turned all queues; and
- * says that it can, where another worker says that it cannot.
+ * bus_publish.c: zone() makes ready what is sent for a zone whose stream is
+ * known; NGX_ERROR: no memory.
+ *
+ * turn() does what is due in all queues, and sends what waits, as far as it
+ * can now.  tick() says that this worker can, where another one said that it
+ * cannot.
  */
 
 ngx_int_t ngx_http_vibelock_bus_publish_zone(ngx_conf_t *cf,
@@ -108,7 +111,8 @@ void ngx_http_vibelock_bus_publish_turn(ngx_http_vibelock_bus_t *bus);
 void ngx_http_vibelock_bus_publish_tick(ngx_http_vibelock_bus_t *bus);
 
 /*
- * bus_read.c: reads the zones that this worker has the leases of.
+ * bus_read.c: reads the zones that this worker has the leases of, which tick()
+ * takes and keeps.
  */
 
 void ngx_http_vibelock_bus_read_start(ngx_http_vibelock_bus_t *bus);

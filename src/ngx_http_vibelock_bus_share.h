@@ -119,6 +119,11 @@ void ngx_http_vibelock_bus_share_place(ngx_http_vibelock_bus_share_t *share,
     ngx_slab_pool_t *pool, uint64_t nonce, uint64_t source,
     ngx_http_vibelock_bus_id_t *id);
 
+/*
+ * Counts one more of BUS_N_..., or of a reason to skip an entry above
+ * BUS_N_SKIPPED.
+ */
+
 void ngx_http_vibelock_bus_share_count(ngx_http_vibelock_bus_share_t *share,
     ngx_uint_t counter);
 
@@ -130,7 +135,8 @@ ngx_uint_t ngx_http_vibelock_bus_share_once(
     ngx_http_vibelock_bus_share_t *share, ngx_http_vibelock_bus_once_e line);
 
 /*
- * The state of one side.
+ * The state of one side: set, and told with the errno that it came with (0:
+ * none).
  */
 
 void ngx_http_vibelock_bus_share_set(ngx_http_vibelock_bus_share_t *share,

@@ -51,7 +51,9 @@ typedef struct {
 
 
 /*
- * Who calls: fills *caller.
+ * Who calls: CALLER_OK and *caller, or what is wrong with the key, the session
+ * or the owner.  With neither a registry nor an owner everybody is OK, and owns
+ * nothing.
  */
 
 ngx_http_vibelock_caller_e ngx_http_vibelock_caller(ngx_http_request_t *r,

@@ -18,8 +18,9 @@
 
 
 /*
- * Writes the 32 bytes of the text's digest.  NGX_OK, NGX_ERROR (no memory).
- * For nginx's own thread of a process only: it keeps one context.
+ * Writes the 32 bytes of the text's digest.  NGX_OK, NGX_ERROR (libcrypto has
+ * no memory, or no random bytes).  For nginx's own thread of a process only: it
+ * keeps one context.
  */
 
 ngx_int_t ngx_http_vibelock_digest(ngx_str_t *text, u_char *digest);
@@ -31,7 +32,8 @@ ngx_int_t ngx_http_vibelock_digest(ngx_str_t *text, u_char *digest);
 ngx_int_t ngx_http_vibelock_digest_threaded(ngx_str_t *text, u_char *digest);
 
 /*
- * Reads 64 hex digits, in either case.  NGX_OK, NGX_ERROR (not that).
+ * Reads 64 hex digits, in either case, into 32 bytes.  NGX_OK, NGX_ERROR (not
+ * that).
  */
 
 ngx_int_t ngx_http_vibelock_digest_hex(ngx_str_t *hex, u_char *digest);

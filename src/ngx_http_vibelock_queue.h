@@ -72,7 +72,8 @@ void ngx_http_vibelock_queue_init(ngx_http_vibelock_queue_t *queue,
 /*
  * The functions below are for the pool whose mutex guards the queue.
  *
- * put() adds a release of now: NGX_OK, it waits; NGX_AGAIN, it repeats one
+ * put() adds a release of now, of a key of 1 to 255 bytes by an owner of 32,
+ * which it copies: NGX_OK, it waits; NGX_AGAIN, it repeats one
  * that went out just now, and will wait when turn() finds its second over;
  * NGX_BUSY, it was merged with one that is still here; NGX_DECLINED, there is
  * no room for it.
@@ -109,6 +110,11 @@ ngx_int_t ngx_http_vibelock_queue_turn(ngx_http_vibelock_queue_t *queue,
  */
 
 ngx_uint_t ngx_http_vibelock_queue_waits(ngx_http_vibelock_queue_t *queue);
+
+/*
+ * What there is and what became of the rest, without the mutex as well: the
+ * numbers may be of slightly different moments.
+ */
 
 void ngx_http_vibelock_queue_usage(ngx_http_vibelock_queue_t *queue,
     ngx_http_vibelock_queue_usage_t *usage);

@@ -60,7 +60,7 @@ ngx_http_vibelock_record_t *ngx_http_vibelock_record_get(
     ngx_http_request_t *r);
 
 /*
- * Adds $vibelock_operation, _token, _age and _result.
+ * Adds $vibelock_operation, _token, _age and _result.  NGX_ERROR: no memory.
  */
 
 ngx_int_t ngx_http_vibelock_record_variables(ngx_conf_t *cf);

@@ -34,8 +34,9 @@
 typedef struct ngx_http_vibelock_redis_s  ngx_http_vibelock_redis_t;
 
 /*
- * A reply, or NULL: the connection was lost before it came.  It may call
- * redis_command() and redis_fail().
+ * A reply, which is hiredis's and is freed afterwards; or NULL: the connection
+ * was lost before it came.  "data" and "id" are as they were given with the
+ * command.  It may call redis_command() and redis_fail().
  */
 
 typedef void (*ngx_http_vibelock_redis_reply_pt)(
@@ -107,9 +108,10 @@ void ngx_http_vibelock_redis_open(ngx_http_vibelock_redis_t *redis);
 void ngx_http_vibelock_redis_close(ngx_http_vibelock_redis_t *redis);
 
 /*
- * Sends a command.  The reply has to be there "late" ms after the time that
- * any command has.  NGX_ERROR: there is no connection, or no memory; then the
- * handler is not called.
+ * Sends a command, of which nothing is needed any more when this returns.  The
+ * reply has to be there "late" ms after the time that any command has.
+ * NGX_ERROR: there is no connection, or no memory; then the handler is not
+ * called.
  */
 
 ngx_int_t ngx_http_vibelock_redis_command(ngx_http_vibelock_redis_t *redis,
@@ -125,7 +127,8 @@ ngx_int_t ngx_http_vibelock_redis_send(ngx_http_vibelock_redis_t *redis,
     ngx_http_vibelock_redis_reply_pt handler, void *data, uint64_t id);
 
 /*
- * Asks for the time: the offset follows when the answer is there.
+ * Asks for the time: the offset follows when the answer is there.  NGX_OK,
+ * NGX_ERROR as above.
  */
 
 ngx_int_t ngx_http_vibelock_redis_clock(ngx_http_vibelock_redis_t *redis);
@@ -146,7 +149,8 @@ void ngx_http_vibelock_redis_flush(ngx_http_vibelock_redis_t *redis);
 void ngx_http_vibelock_redis_push(ngx_http_vibelock_redis_t *redis);
 
 /*
- * Gives the connection up, and connects again after a while.
+ * Gives the connection up, for a reason and an errno or 0, and connects again
+ * after a while.
  */
 
 void ngx_http_vibelock_redis_fail(ngx_http_vibelock_redis_t *redis,

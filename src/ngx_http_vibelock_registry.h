@@ -84,7 +84,7 @@ ngx_http_vibelock_registry_t *ngx_http_vibelock_registry_create(
 /*
  * Starts to watch the file, in a worker; stops when it exits.  A worker that
  * starts late begins with the file as it is then, not as the master read it.
- * "failed" counts what cannot be read, in shared memory; or is NULL.
+ * "failed" counts the readings that failed, in shared memory; or is NULL.
  */
 
 void ngx_http_vibelock_registry_start(ngx_http_vibelock_registry_t *reg,
@@ -113,6 +113,10 @@ ngx_http_vibelock_session_e ngx_http_vibelock_registry_session(
 
 ngx_http_vibelock_server_t *ngx_http_vibelock_registry_server(
     ngx_http_vibelock_registry_t *reg, ngx_str_t *id);
+
+/*
+ * What this worker answers from, and how its readings went.
+ */
 
 void ngx_http_vibelock_registry_state(ngx_http_vibelock_registry_t *reg,
     ngx_http_vibelock_registry_state_t *state);

@@ -103,6 +103,11 @@ void ngx_http_vibelock_registry_file_read(
 void ngx_http_vibelock_registry_file_look(
     ngx_http_vibelock_registry_reading_t *reading);
 
+/*
+ * Gives the memory back, with all that look-ups in it returned.  "file" may be
+ * NULL.
+ */
+
 void ngx_http_vibelock_registry_file_free(
     ngx_http_vibelock_registry_file_t *file);
 

@@ -34,7 +34,9 @@ typedef struct {
 
 /*
  * Breaks the lock if it is still that one: a younger one is somebody's next
- * operation.  1: it was held, and is gone.  The request's record says so.
+ * operation.  1: it was held, is gone, and release->lock is how it was last.
+ * The request's record says so.  Other replicas are told, held here or not, if
+ * the caller is an owner.
  */
 
 ngx_uint_t ngx_http_vibelock_release(ngx_http_request_t *r,

@@ -79,6 +79,7 @@ ngx_int_t ngx_http_vibelock_reply_busy(ngx_http_request_t *r,
 
 /*
  * The release endpoint: "lock" is what was broken, or is held; NULL: none.
+ * Unstick: "released" is whether there was a lock.
  */
 
 ngx_int_t ngx_http_vibelock_reply_released(ngx_http_request_t *r,
@@ -87,6 +88,11 @@ ngx_int_t ngx_http_vibelock_reply_state(ngx_http_request_t *r,
     ngx_http_vibelock_reply_lock_t *lock);
 ngx_int_t ngx_http_vibelock_reply_unstuck(ngx_http_request_t *r,
     ngx_uint_t released);
+
+/*
+ * Anything else.  The texts and the buffers of "content" have to last as long
+ * as the request; it itself, its headers and its chain need not.
+ */
 
 ngx_int_t ngx_http_vibelock_reply_content(ngx_http_request_t *r,
     ngx_http_vibelock_reply_content_t *content);

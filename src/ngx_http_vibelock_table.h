@@ -83,6 +83,10 @@ typedef struct {
 ngx_http_vibelock_table_t *ngx_http_vibelock_table_create(
     ngx_slab_pool_t *shpool, size_t reserve);
 
+/*
+ * Those bytes, aligned as nginx aligns memory.
+ */
+
 void *ngx_http_vibelock_table_reserved(ngx_http_vibelock_table_t *table);
 
 /*
@@ -109,6 +113,8 @@ void ngx_http_vibelock_table_leave(ngx_http_vibelock_table_t *table);
 void ngx_http_vibelock_table_reap(ngx_http_vibelock_table_t *table);
 
 /*
+ * Takes the lock that *claim describes; what that points to is copied.
+ *
  * NGX_OK         the lock is the caller's: lock->handle, which ends it
  * NGX_BUSY       somebody holds it: *lock
  * NGX_DECLINED   the zone is full
@@ -179,6 +185,10 @@ ngx_int_t ngx_http_vibelock_table_search(ngx_http_vibelock_table_t *table,
 
 ngx_int_t ngx_http_vibelock_table_scan(ngx_http_vibelock_table_t *table,
     uint32_t *cell, ngx_http_vibelock_visit_pt visit, void *data);
+
+/*
+ * How full the table is, and what became of it so far.
+ */
 
 void ngx_http_vibelock_table_usage(ngx_http_vibelock_table_t *table,
     ngx_http_vibelock_usage_t *usage);

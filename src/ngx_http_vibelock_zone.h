@@ -76,6 +76,10 @@ typedef struct {
 } ngx_http_vibelock_zones_t;
 
 
+/*
+ * Makes an empty list.  NGX_OK, NGX_ERROR: no memory.
+ */
+
 ngx_int_t ngx_http_vibelock_zones_init(ngx_conf_t *cf,
     ngx_http_vibelock_zones_t *zones);
 
@@ -111,6 +115,7 @@ ngx_http_vibelock_operation_t *ngx_http_vibelock_zone_operation(
 
 /*
  * When all is read: every zone that was mentioned has to be defined.
+ * NGX_CONF_OK, or NGX_CONF_ERROR when a message was logged.
  */
 
 char *ngx_http_vibelock_zones_check(ngx_conf_t *cf,
@@ -137,12 +142,16 @@ void *ngx_http_vibelock_zone_bus(ngx_http_vibelock_zone_t *zone,
 ngx_slab_pool_t *ngx_http_vibelock_zone_pool(ngx_http_vibelock_zone_t *zone);
 
 /*
- * The key of a request.  NGX_OK; NGX_DECLINED: it is empty; NGX_ABORT: over
- * 255 bytes, or not UTF-8; NGX_ERROR: no memory.
+ * The key of a request, good for as long as that.  NGX_OK; NGX_DECLINED: it is
+ * empty; NGX_ABORT: over 255 bytes, or not UTF-8; NGX_ERROR: no memory.
  */
 
 ngx_int_t ngx_http_vibelock_zone_key(ngx_http_request_t *r,
     ngx_http_vibelock_zone_t *zone, ngx_str_t *key);
+
+/*
+ * Counts one more, and tells how many were counted since the zone was made.
+ */
 
 void ngx_http_vibelock_zone_count(ngx_http_vibelock_zone_t *zone,
     ngx_http_vibelock_counter_e counter);
