@@ -14,12 +14,6 @@
 #include "ngx_http_vibelock_wheel.h"
 
 
-/* the clock's 64 bits are what keeps a TTL of 25 days from overflowing */
-#if (NGX_PTR_SIZE != 8)
-#error "vibelock needs a 64-bit system"
-#endif
-
-
 #if (NGX_HTTP_VIBELOCK_KEY_MAX > NGX_HTTP_VIBELOCK_HASH_MAX)
 #error "there is no hash of so long a key"
 #endif
