@@ -83,16 +83,18 @@ ngx_http_vibelock_redis_loop_detach(ngx_http_vibelock_redis_t *redis)
         ngx_delete_posted_event(c->write);
     }
 
+    /* kqueue would be told too late of a socket that is closed by then */
+
     if (ngx_del_conn) {
-        (void) ngx_del_conn(c, 0);
+        (void) ngx_del_conn(c, NGX_CLOSE_EVENT);
 
     } else {
         if (c->read->active) {
-            (void) ngx_del_event(c->read, NGX_READ_EVENT, 0);
+            (void) ngx_del_event(c->read, NGX_READ_EVENT, NGX_CLOSE_EVENT);
         }
 
         if (c->write->active) {
-            (void) ngx_del_event(c->write, NGX_WRITE_EVENT, 0);
+            (void) ngx_del_event(c->write, NGX_WRITE_EVENT, NGX_CLOSE_EVENT);
         }
     }
 

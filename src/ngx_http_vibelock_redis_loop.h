@@ -27,7 +27,7 @@ ngx_int_t ngx_http_vibelock_redis_loop_attach(
 
 /*
  * The socket is not nginx's any more, and redis->ac has no way to ask for it;
- * both may be there or not.
+ * both may be there or not.  It has to be closed before the event loop goes on.
  */
 
 void ngx_http_vibelock_redis_loop_detach(ngx_http_vibelock_redis_t *redis);
