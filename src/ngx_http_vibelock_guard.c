@@ -9,49 +9,9 @@
 #include <ngx_http.h>
 
 #include "ngx_http_vibelock_ending.h"
-#include "ngx_http_vibelock_guard.h"
-#include "ngx_http_vibelock_keep.h"
-#include "ngx_http_vibelock_log.h"
-#include "ngx_http_vibelock_record.h"
+#include "ngx_http_vibelock_guard_inner.h"
 #include "ngx_http_vibelock_refuse.h"
 #include "ngx_http_vibelock_reply.h"
-
-
-typedef enum {
-    NGX_HTTP_VIBELOCK_HOLD_CHECKED = 0,        /* or refused, or reading */
-    NGX_HTTP_VIBELOCK_HOLD_READ,               /* the body, for its TTL */
-    NGX_HTTP_VIBELOCK_HOLD_PASSED,             /* without a lock: dry run */
-    NGX_HTTP_VIBELOCK_HOLD_HELD,
-    NGX_HTTP_VIBELOCK_HOLD_OVER
-} ngx_http_vibelock_hold_e;
-
-
-/* what a request has to do with a lock, from its first check to its end */
-
-typedef struct {
-    ngx_http_request_t              *request;
-    ngx_http_vibelock_guard_conf_t  *conf;     /* of the location that locks */
-    ngx_http_vibelock_record_t      *record;
-    ngx_http_vibelock_hold_e         state;
-
-    ngx_str_t                        key;
-    ngx_http_vibelock_caller_t       caller;
-    ngx_http_vibelock_handle_t       handle;   /* of the lock, once HELD */
-
-    /* the upstream that answers, and what nginx would call at its end */
-    ngx_http_upstream_t             *upstream;
-    void                           (*finalize)(ngx_http_request_t *r,
-                                               ngx_int_t rc);
-
-    ngx_uint_t                       tries;    /* before the lock was taken */
-    ngx_uint_t                       left;     /* before the last redirect */
-    ngx_uint_t                       redirects;
-    off_t                            seen;     /* of the answer's body */
-    off_t                            length;   /* of it, or -1 */
-    unsigned                         part:1;   /* more comes than upstream's */
-    unsigned                         keep:1;   /* vibelock_keep said so */
-    unsigned                         waited:1; /* for the body */
-} ngx_http_vibelock_hold_t;
 
 
 typedef enum {
@@ -81,10 +41,6 @@ static ngx_http_vibelock_caller_e ngx_http_vibelock_guard_allowed(
     ngx_http_request_t *r, ngx_http_vibelock_hold_t *hold);
 static ngx_int_t ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold, ngx_msec_t ttl);
-static void ngx_http_vibelock_guard_again(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold);
-static void ngx_http_vibelock_guard_passed(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold);
 
 static ngx_int_t ngx_http_vibelock_guard_deny(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_caller_e rc);
@@ -100,18 +56,6 @@ static ngx_uint_t ngx_http_vibelock_guard_passes(
     ngx_http_vibelock_hold_t *hold, ngx_http_vibelock_refusal_e why);
 static ngx_int_t ngx_http_vibelock_guard_answer(ngx_http_request_t *r,
     ngx_int_t rc);
-
-static ngx_http_vibelock_hold_t *ngx_http_vibelock_guard_held(
-    ngx_http_request_t *r);
-static void ngx_http_vibelock_guard_finalize(ngx_http_request_t *r,
-    ngx_int_t rc);
-static void ngx_http_vibelock_guard_cleanup(void *data);
-static void ngx_http_vibelock_guard_end(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold);
-static void ngx_http_vibelock_guard_settle(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold, char *why);
-static void ngx_http_vibelock_guard_log(ngx_http_vibelock_hold_t *hold,
-    char *what, char *why);
 
 
 /* in the order of ngx_http_vibelock_refusal_e: for real, and in a dry run */
@@ -185,7 +129,7 @@ ngx_http_vibelock_guard(ngx_http_request_t *r,
         }
 
         if (!ngx_http_vibelock_guard_anew(r, hold)) {
-            ngx_http_vibelock_guard_again(r, hold);
+            ngx_http_vibelock_guard_end_again(r, hold);
             return NGX_DECLINED;
         }
     }
@@ -422,7 +366,7 @@ ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    cln->handler = ngx_http_vibelock_guard_cleanup;
+    cln->handler = ngx_http_vibelock_guard_end_cleanup;
     cln->data = hold;
 
     claim.key = hold->key;
@@ -444,8 +388,8 @@ ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     hold->state = NGX_HTTP_VIBELOCK_HOLD_HELD;
     hold->handle = lock.handle;
     hold->tries = ngx_http_vibelock_ending_tries(r);
-
-    ngx_http_vibelock_guard_passed(r, hold);
+    hold->left = hold->tries;
+    hold->redirects = r->uri_changes;
 
     hold->record->result = NGX_HTTP_VIBELOCK_ACQUIRED;
     hold->record->token = lock.handle.token;
@@ -455,60 +399,6 @@ ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_ACQUIRED);
 
     return NGX_DECLINED;
-}
-
-
-/*
- * The request comes by again: redirected, or for post_action.
- */
-
-static void
-ngx_http_vibelock_guard_again(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold)
-{
-    if (hold->state != NGX_HTTP_VIBELOCK_HOLD_HELD) {
-        return;
-    }
-
-    if (r->post_action) {
-
-        /* the answer is over, and what follows is not the operation */
-
-        ngx_http_vibelock_guard_end(r, hold);
-        return;
-    }
-
-    if (ngx_http_vibelock_ending_answering(r)
-        && !ngx_http_vibelock_ending_header(r)
-        && !ngx_http_vibelock_ending_body(r))
-    {
-        /* a filter made an error of an answer that still comes: 412 */
-
-        ngx_http_vibelock_guard_settle(r, hold,
-                                    "nginx answered with an error of its own");
-        return;
-    }
-
-    ngx_http_vibelock_guard_passed(r, hold);
-
-    /* the next upstream's headers will take the place of this one's */
-
-    if (ngx_http_vibelock_keep_yet(r, hold->conf->keep)) {
-        hold->keep = 1;
-    }
-}
-
-
-/*
- * What was tried up to here, nginx has gone on from.
- */
-
-static void
-ngx_http_vibelock_guard_passed(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold)
-{
-    hold->left = ngx_http_vibelock_ending_tries(r);
-    hold->redirects = r->uri_changes;
 }
 
 
@@ -677,301 +567,4 @@ ngx_http_vibelock_guard_answer(ngx_http_request_t *r, ngx_int_t rc)
     ngx_http_finalize_request(r, rc);
 
     return NGX_DONE;
-}
-
-
-void
-ngx_http_vibelock_guard_header(ngx_http_request_t *r)
-{
-    ngx_uint_t                 over;
-    ngx_http_vibelock_hold_t  *hold;
-
-    hold = ngx_http_vibelock_guard_held(r);
-
-    if (hold == NULL) {
-        return;
-    }
-
-    hold->seen = 0;
-    hold->part = 0;
-
-    if (ngx_http_vibelock_ending_answering(r)) {
-
-        if (hold->upstream != r->upstream) {
-            hold->upstream = r->upstream;
-            hold->finalize = r->upstream->finalize_request;
-            r->upstream->finalize_request = ngx_http_vibelock_guard_finalize;
-        }
-
-        over = ngx_http_vibelock_ending_header(r);
-
-    } else {
-        over = ngx_http_vibelock_ending_bodiless(r);
-    }
-
-    if (over) {
-        ngx_http_vibelock_guard_settle(r, hold, NULL);
-        return;
-    }
-
-    if (!ngx_http_vibelock_ending_bodiless(r)) {
-        hold->part = ngx_http_vibelock_ending_part(r);
-    }
-
-    hold->length = ngx_http_vibelock_ending_length(r);
-}
-
-
-ngx_int_t
-ngx_http_vibelock_guard_sent(ngx_http_request_t *r, ngx_int_t rc)
-{
-    ngx_http_upstream_t       *u;
-    ngx_http_vibelock_hold_t  *hold;
-
-    if (rc != NGX_ERROR || !r->connection->error) {
-        return rc;
-    }
-
-    hold = ngx_http_vibelock_guard_held(r);
-
-    if (hold == NULL || !ngx_http_vibelock_ending_answering(r)) {
-        return rc;
-    }
-
-    u = r->upstream;
-
-    if (u->upgrade
-        || !(u->conf->ignore_client_abort || u->cacheable || u->store))
-    {
-        return rc;
-    }
-
-    /*
-     * The client is gone, and nginx would leave it at that, although it was
-     * to wait for the answer.  What it reads without writing may be all.
-     */
-
-    return NGX_OK;
-}
-
-
-void
-ngx_http_vibelock_guard_body(ngx_http_request_t *r, ngx_chain_t *in)
-{
-    ngx_uint_t                 over;
-    ngx_chain_t               *cl;
-    ngx_http_vibelock_hold_t  *hold;
-
-    hold = ngx_http_vibelock_guard_held(r);
-
-    if (hold == NULL) {
-        return;
-    }
-
-    over = 0;
-
-    for (cl = in; cl; cl = cl->next) {
-        hold->seen += ngx_buf_size(cl->buf);
-
-        if (cl->buf->last_buf) {
-            over = 1;
-        }
-    }
-
-    /* of a response that is still being read, only nginx's reading tells */
-
-    if (ngx_http_vibelock_ending_answering(r)) {
-        over = !hold->part
-               && hold->upstream == r->upstream
-               && ngx_http_vibelock_ending_body(r);
-    }
-
-    /* with that many bytes the client's answer is whole in any case */
-
-    if (hold->length != -1 && hold->seen >= hold->length) {
-        over = 1;
-    }
-
-    if (over) {
-        ngx_http_vibelock_guard_settle(r, hold, NULL);
-    }
-}
-
-
-/*
- * The hold of a request that has its lock.
- */
-
-static ngx_http_vibelock_hold_t *
-ngx_http_vibelock_guard_held(ngx_http_request_t *r)
-{
-    ngx_http_vibelock_hold_t    *hold;
-    ngx_http_vibelock_record_t  *record;
-
-    if (r != r->main) {
-        return NULL;
-    }
-
-    record = ngx_http_vibelock_record_find(r);
-
-    if (record == NULL || record->hold == NULL) {
-        return NULL;
-    }
-
-    hold = record->hold;
-
-    return (hold->state == NGX_HTTP_VIBELOCK_HOLD_HELD) ? hold : NULL;
-}
-
-
-/*
- * Stands in for the finalize_request() of the upstream that answers.
- */
-
-static void
-ngx_http_vibelock_guard_finalize(ngx_http_request_t *r, ngx_int_t rc)
-{
-    char                        *why;
-    ngx_http_vibelock_hold_t    *hold;
-    ngx_http_vibelock_record_t  *record;
-
-    record = ngx_http_vibelock_record_find(r);
-    hold = record->hold;
-
-    if (hold->state == NGX_HTTP_VIBELOCK_HOLD_HELD) {
-        why = ngx_http_vibelock_ending_finalize(r, rc);
-
-        if (why || !hold->part) {
-            ngx_http_vibelock_guard_settle(r, hold, why);
-        }
-    }
-
-    hold->finalize(r, rc);
-}
-
-
-static void
-ngx_http_vibelock_guard_cleanup(void *data)
-{
-    ngx_http_vibelock_hold_t *hold = data;
-
-    if (hold->state == NGX_HTTP_VIBELOCK_HOLD_HELD) {
-        ngx_http_vibelock_guard_end(hold->request, hold);
-    }
-}
-
-
-/*
- * The request is over, and nothing said of its operation that it was.
- */
-
-static void
-ngx_http_vibelock_guard_end(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold)
-{
-    char  *why;
-
-    why = NULL;
-
-    if (hold->part) {
-        why = "the answer was cut short";
-
-    } else if (!r->header_sent
-               && (hold->redirects == r->uri_changes
-                   || r->post_action
-                   || r->filter_finalize))
-    {
-        /*
-         * post_action is a redirect too, and no reason to go on from a try;
-         * nor is an error that a filter made
-         */
-
-        why = ngx_http_vibelock_ending_unsent(r, hold->left);
-    }
-
-    ngx_http_vibelock_guard_settle(r, hold, why);
-}
-
-
-/*
- * The operation is over.  "why" says why the lock has to stay, as far as the
- * upstream that answered knows.
- */
-
-static void
-ngx_http_vibelock_guard_settle(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold, char *why)
-{
-    ngx_int_t                        rc;
-    ngx_http_vibelock_record_t      *record;
-    ngx_http_vibelock_guard_conf_t  *conf;
-
-    conf = hold->conf;
-    record = hold->record;
-
-    if (why == NULL) {
-        why = ngx_http_vibelock_ending_unanswered(r, hold->tries);
-    }
-
-    if (why == NULL
-        && (hold->keep || ngx_http_vibelock_keep(r, conf->keep)))
-    {
-        why = "vibelock_keep says so";
-    }
-
-    hold->state = NGX_HTTP_VIBELOCK_HOLD_OVER;
-
-    record->age = ngx_current_msec - record->since;
-
-    if (why) {
-        rc = ngx_http_vibelock_table_keep(conf->zone->table, &hold->handle);
-    } else {
-        rc = ngx_http_vibelock_table_release(conf->zone->table,
-                                             &hold->handle);
-    }
-
-    if (rc != NGX_OK) {
-        record->result = NGX_HTTP_VIBELOCK_LOST;
-
-        ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_LOST);
-
-        ngx_http_vibelock_guard_log(hold, "was lost",
-                                    "broken, or past its TTL, before its "
-                                    "operation ended");
-        return;
-    }
-
-    if (why == NULL) {
-        record->result = NGX_HTTP_VIBELOCK_RELEASED;
-
-        ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_RELEASED);
-        return;
-    }
-
-    record->result = NGX_HTTP_VIBELOCK_KEPT;
-
-    ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_KEPT);
-
-    ngx_http_vibelock_guard_log(hold, "is stuck", why);
-}
-
-
-static void
-ngx_http_vibelock_guard_log(ngx_http_vibelock_hold_t *hold, char *what,
-    char *why)
-{
-    ngx_http_vibelock_lock_t         lock;
-    ngx_http_vibelock_guard_conf_t  *conf;
-
-    conf = hold->conf;
-
-    lock.age = hold->record->age;
-    lock.operation = conf->operation->name;
-    lock.owned = hold->caller.owned;
-
-    ngx_memcpy(lock.owner, hold->caller.owner, NGX_HTTP_VIBELOCK_OWNER_LEN);
-
-    ngx_http_vibelock_log_lock(conf->log_level, hold->request->connection->log,
-                               what, why, &conf->zone->name, &hold->key,
-                               &lock);
 }
