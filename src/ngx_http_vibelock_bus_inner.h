@@ -23,7 +23,7 @@
 /* every so often a worker looks after what is shared, ms */
 #define NGX_HTTP_VIBELOCK_BUS_TICK   250
 
-/* what two samples of the clock of Redis may be apart, and much more, ms */
+/* two samples of the clock of Redis differ by less, unless it was set, ms */
 #define NGX_HTTP_VIBELOCK_BUS_AHEAD  1000
 
 
@@ -43,8 +43,8 @@ typedef struct {
     ngx_msec_t                       pause;      /* publishing, until then */
 
     unsigned                         leased:1;   /* this worker reads it */
-    unsigned                         readable:1; /* its stream is one */
-    unsigned                         asked:1;    /* what comes is of it too */
+    unsigned                         readable:1; /* its stream can be read */
+    unsigned                         asked:1;    /* XREAD names it */
 } ngx_http_vibelock_bus_zone_t;
 
 
@@ -75,8 +75,8 @@ struct ngx_http_vibelock_bus_s {
     ngx_msec_t                       asked;      /* for entries, when */
     ngx_msec_t                       sampled;    /* the clock, when */
     ngx_uint_t                       doubt;      /* whether it still is right */
-    ngx_uint_t                       checks;     /* of them to come back */
-    ngx_uint_t                       changed;    /* the zones to read */
+    ngx_uint_t                       checks;     /* of streams, under way */
+    ngx_uint_t                       changed;    /* which zones it reads */
     const char                     **argv;       /* of XREAD */
     size_t                          *argvlen;
     u_char                          *ids;

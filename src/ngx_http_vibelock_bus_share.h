@@ -80,7 +80,7 @@ typedef struct {
 
     uint64_t                     source;       /* last is of this, 0: unset */
     ngx_http_vibelock_bus_id_t   last;         /* the entry read last */
-    ngx_msec_t                   lag;          /* its, ms */
+    ngx_msec_t                   lag;          /* how late that was, ms */
 
     /* a redis_e, and an errno above its 8 bits */
 

@@ -82,8 +82,8 @@ ngx_http_vibelock_keep(ngx_http_request_t *r, ngx_array_t *keep)
 
 
 /*
- * nginx remembers what a map gave; it must not be what the map would give at
- * the end.  And a regular expression of its must not take the place of the one
+ * nginx remembers what a map gave, which need not be what the map would give at
+ * the end.  And a regular expression of a map must not take the place of that
  * whose $1 the location goes on with.
  */
 

@@ -18,7 +18,7 @@ typedef signed char  ngx_http_vibelock_bytes_t
     __attribute__((vector_size(NGX_HTTP_VIBELOCK_PLAIN_BYTES)));
 
 
-/* which of eight bytes in a row, all bits of which are 1 or 0, is the first */
+/* the first byte of eight with its bits set: of each, all are or none is */
 
 #if (NGX_HAVE_LITTLE_ENDIAN)
 #define ngx_http_vibelock_plain_first(eight)  (__builtin_ctzll(eight) / 8)

@@ -679,7 +679,7 @@ ngx_http_vibelock_queue_again(ngx_http_vibelock_queue_t *queue, uint32_t n)
 }
 
 
-/* in how many ms a rest ends that has something to send; looks not far */
+/* in how many ms a rest ends that has something to send, among the next few */
 
 static ngx_msec_t
 ngx_http_vibelock_queue_next(ngx_http_vibelock_queue_t *queue)

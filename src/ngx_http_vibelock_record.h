@@ -41,8 +41,8 @@ typedef struct {
     ngx_http_vibelock_result_e   result;
     ngx_str_t                    operation;
     uint64_t                     token;        /* 0: none */
-    ngx_msec_t                   since;        /* while it is ACQUIRED */
-    ngx_msec_t                   age;          /* of the lock, else; ms */
+    ngx_msec_t                   since;        /* when it was ACQUIRED, ms */
+    ngx_msec_t                   age;          /* in any other state, ms */
     unsigned                     aged:1;       /* there is a lock with an age */
     void                        *hold;         /* the guard's */
     void                        *unstick;      /* the unstick handler's */

@@ -574,7 +574,7 @@ ngx_http_vibelock_reply_content(ngx_http_request_t *r,
         r->err_status = 0;
     }
 
-    /* a body that is no body changes nothing: the answer stays this one */
+    /* a request body that cannot be discarded does not change the answer */
 
     if (ngx_http_discard_request_body(r) != NGX_OK) {
         r->keepalive = 0;

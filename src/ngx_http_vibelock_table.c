@@ -83,8 +83,8 @@ typedef struct {
 
 
 /*
- * A worker that is gone, while there may be locks of its that are not marked
- * as stuck: what comes of them depends on when it went.
+ * A worker that is gone, until all locks that it held are marked as stuck: what
+ * comes of them depends on when it went.
  */
 
 typedef struct {

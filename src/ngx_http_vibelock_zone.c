@@ -23,7 +23,7 @@
 /* small steps that a worker does before it looks at its events again */
 #define NGX_HTTP_VIBELOCK_ZONE_STEPS   8
 
-/* the queue of the bus gets this part of a zone at most: one in */
+/* the queue of the bus gets one part of a zone in so many, at most */
 #define NGX_HTTP_VIBELOCK_ZONE_QUEUE   8
 
 
@@ -873,7 +873,7 @@ ngx_http_vibelock_zone_utf8(ngx_str_t *text)
         }
 
         /*
-         * nginx takes surrogates, which UTF-8 does not have, and an older one
+         * nginx takes surrogates, which UTF-8 does not have, and an older nginx
          * takes bytes from F8 on for F0
          */
 
