@@ -7,7 +7,7 @@ use strict;
 use warnings;
 use utf8;
 
-use Encode qw(decode encode);
+use Encode qw(decode);
 use Digest::SHA qw(sha256_hex);
 use JSON::PP ();
 use Test::More;

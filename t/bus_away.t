@@ -7,10 +7,8 @@ use strict;
 use warnings;
 
 use Test::More;
-use Time::HiRes ();
 
-use Vibelock::Fleet qw(entry stream redis_ms);
-use Vibelock::Port qw(free_port);
+use Vibelock::Fleet qw(stream);
 use Vibelock::Proxy;
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);

@@ -7,12 +7,11 @@ use strict;
 use warnings;
 
 use Test::More;
-use Time::HiRes ();
 
 use Vibelock::Fleet qw(entry stream redis_ms);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
-use Vibelock::Util qw(limit now);
+use Vibelock::Util qw(now);
 
 plan skip_all => 'no faketime'
     unless grep { -x "$_/faketime" } split /:/, $ENV{PATH};

@@ -11,7 +11,7 @@ use warnings;
 use Test::More;
 
 use Vibelock::Crash;
-use Vibelock::Fleet qw(stream);
+use Vibelock::Fleet;
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
 use Vibelock::Util qw(write_file);

@@ -9,7 +9,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Fleet qw(entry stream redis_ms);
+use Vibelock::Fleet qw(entry stream);
 use Vibelock::Process qw(alive);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);

@@ -8,7 +8,7 @@ use warnings;
 use Test::More;
 
 use Vibelock::Registry qw(registry account server);
-use Vibelock::Test qw(wait_for);
+use Vibelock::Test;
 use Vibelock::Upstream::Auto;
 
 my $up = Vibelock::Upstream::Auto->start;

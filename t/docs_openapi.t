@@ -12,7 +12,7 @@ use Vibelock::Docs ();
 use Vibelock::Node qw(have_node);
 use Vibelock::OpenApi;
 use Vibelock::Process qw(run);
-use Vibelock::Test qw(wait_for);
+use Vibelock::Test;
 use Vibelock::Upstream::Auto;
 use Vibelock::Util qw(read_file);
 

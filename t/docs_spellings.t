@@ -9,7 +9,7 @@ use warnings;
 use Test::More;
 
 use Vibelock::Docs qw(blocks);
-use Vibelock::Test qw(wait_for);
+use Vibelock::Test;
 use Vibelock::Upstream::Auto;
 use Vibelock::Util qw(read_file);
 

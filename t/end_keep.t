@@ -7,8 +7,8 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(begins ends lock_of gate);
-use Vibelock::Test qw(wait_for);
+use Vibelock::Ends qw(begins ends gate);
+use Vibelock::Test;
 use Vibelock::Upstream;
 
 my $up = Vibelock::Upstream->new;

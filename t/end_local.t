@@ -9,7 +9,6 @@ use warnings;
 use Test::More;
 
 use Vibelock::Ends qw(ends lock_of gate);
-use Vibelock::Http qw(http_connect);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
 

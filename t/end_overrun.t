@@ -8,7 +8,6 @@ use warnings;
 use Test::More;
 
 use Vibelock::Ends qw(begins ends lock_of lock_at gate);
-use Vibelock::Http qw(http_request);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Util qw(limit);
 use Vibelock::Upstream;

@@ -11,7 +11,7 @@ use Test::More;
 use Vibelock::Ends qw(begins ends lock_of gate);
 use Vibelock::FastCGI;
 use Vibelock::Grpc;
-use Vibelock::Test qw(wait_for free_port);
+use Vibelock::Test qw(free_port);
 use Vibelock::Uwsgi;
 
 my $fastcgi = Vibelock::FastCGI->new;

@@ -9,7 +9,7 @@ use warnings;
 use Test::More;
 
 use Vibelock::Ends qw(begins ends lock_of gate);
-use Vibelock::Test qw(wait_for free_port);
+use Vibelock::Test qw(free_port);
 use Vibelock::Upstream;
 
 my $up = Vibelock::Upstream->new;

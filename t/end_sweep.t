@@ -8,7 +8,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(ends lock_of lock_at zone_of gate);
+use Vibelock::Ends qw(ends lock_of zone_of gate);
 use Vibelock::Pipeline qw(pipeline);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;

@@ -8,7 +8,7 @@ use warnings;
 use Test::More;
 
 use Vibelock::Ends qw(ends lock_of gate);
-use Vibelock::Test qw(wait_for);
+use Vibelock::Test;
 use Vibelock::Upstream;
 
 my $up = Vibelock::Upstream->new;

@@ -10,7 +10,7 @@ use Test::More;
 
 use Vibelock::Http qw(http_request);
 use Vibelock::Registry qw(registry account server);
-use Vibelock::Test qw(wait_for);
+use Vibelock::Test;
 use Vibelock::Upstream::Auto;
 
 my $up = Vibelock::Upstream::Auto->start;

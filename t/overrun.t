@@ -5,7 +5,6 @@
 use strict;
 use warnings;
 
-use JSON::PP ();
 use Test::More;
 
 use Vibelock::Test qw(wait_for);

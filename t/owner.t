@@ -9,7 +9,7 @@ use warnings;
 use Digest::SHA qw(sha256_hex);
 use Test::More;
 
-use Vibelock::Test qw(wait_for);
+use Vibelock::Test;
 use Vibelock::Upstream::Auto;
 
 my $up = Vibelock::Upstream::Auto->start;

@@ -8,7 +8,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Test qw(wait_for);
+use Vibelock::Test;
 use Vibelock::Upstream;
 
 my $up = Vibelock::Upstream->new;

@@ -14,7 +14,7 @@ use Test::More;
 use Vibelock::Node qw(run_node have_node);
 use Vibelock::Process qw(run);
 use Vibelock::Registry qw(registry account server);
-use Vibelock::Test qw(wait_for);
+use Vibelock::Test;
 use Vibelock::Upstream::Auto;
 
 my $curl_key = <<'END';

@@ -7,7 +7,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Test qw(wait_for);
+use Vibelock::Test;
 use Vibelock::Upstream::Auto;
 
 my $up = Vibelock::Upstream::Auto->start(handler => sub { return 200 });

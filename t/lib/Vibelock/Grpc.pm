@@ -36,7 +36,7 @@ use Carp qw(croak);
 
 use Vibelock::H2::Connection;
 use Vibelock::Http::Message;
-use Vibelock::Util qw(limit now);
+use Vibelock::Util qw(now);
 
 sub h2 { $_[0]{socket}{h2} }
 

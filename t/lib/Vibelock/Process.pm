@@ -27,7 +27,6 @@ use Exporter qw(import);
 use Carp qw(croak);
 use File::Temp ();
 use POSIX qw(:sys_wait_h setpgid);
-use Time::HiRes ();
 
 use Vibelock::Util qw(wait_for read_file);
 

@@ -30,7 +30,7 @@ use strict;
 use warnings;
 
 use Carp qw(croak);
-use Errno qw(EAGAIN EINTR ECONNRESET EPIPE);
+use Errno qw(EAGAIN EINTR);
 use IO::Select;
 use IO::Socket::IP;
 use IO::Socket::UNIX;

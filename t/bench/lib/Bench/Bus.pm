@@ -16,7 +16,6 @@ use Time::HiRes qw(sleep);
 use Bench::Machine qw(both_cpus client_cpu pin worker_cpu);
 use Bench::Nginx;
 use Bench::Row qw(median);
-use Bench::Setup;
 use Vibelock::Http qw(http_connect http_request);
 use Vibelock::Redis;
 use Vibelock::Util qw(now wait_for);

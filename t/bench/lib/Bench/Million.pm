@@ -20,7 +20,7 @@ use Time::HiRes qw(sleep);
 
 use Bench::Machine qw(redis_server);
 use Bench::Nginx;
-use Bench::Row qw(median);
+use Bench::Row;
 use Bench::Setup;
 use Vibelock::Http qw(http_request);
 use Vibelock::Redis;

@@ -26,7 +26,6 @@ package Vibelock::H2::Connection;
 use strict;
 use warnings;
 
-use Carp qw(croak);
 
 use Vibelock::H2::Hpack;
 use Vibelock::Util qw(limit now);
