@@ -15,6 +15,13 @@
 #include "ngx_http_vibelock_entry.h"
 
 
+/* what the queue holds is what an entry says */
+#if (NGX_HTTP_VIBELOCK_QUEUE_KEY > NGX_HTTP_VIBELOCK_ENTRY_KEY                \
+     || NGX_HTTP_VIBELOCK_QUEUE_OWNER != NGX_HTTP_VIBELOCK_ENTRY_OWNER)
+#error "an entry has no room for a release of the queue"
+#endif
+
+
 /* entries that a worker may have on their way */
 #define NGX_HTTP_VIBELOCK_BUS_FLIGHT  128
 

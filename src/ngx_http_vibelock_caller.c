@@ -17,6 +17,11 @@
 #include "ngx_http_vibelock_digest.h"
 
 
+#if (NGX_HTTP_VIBELOCK_OWNER_LEN != NGX_HTTP_VIBELOCK_DIGEST_LEN)
+#error "the owner of a lock is a digest"
+#endif
+
+
 static ngx_http_vibelock_caller_e ngx_http_vibelock_caller_owner(
     ngx_http_request_t *r, ngx_http_vibelock_caller_conf_t *conf,
     ngx_http_vibelock_caller_t *caller);

@@ -30,6 +30,8 @@
 #include <ngx_config.h>
 #include <ngx_core.h>
 
+#include "ngx_http_vibelock_digest.h"
+
 
 typedef struct ngx_http_vibelock_registry_s  ngx_http_vibelock_registry_t;
 
@@ -58,8 +60,10 @@ typedef struct {
 struct ngx_http_vibelock_account_s {           /* a "key" of the file */
     ngx_str_t                     id;
     ngx_uint_t                    type;
-    u_char                        owner[32];   /* SHA-256 of the id */
     void                         *sessions;    /* NULL: any will do */
+
+    /* the SHA-256 of the id */
+    u_char                        owner[NGX_HTTP_VIBELOCK_DIGEST_LEN];
 };
 
 
