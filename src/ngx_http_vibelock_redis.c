@@ -286,13 +286,14 @@ ngx_http_vibelock_redis_e
 ngx_http_vibelock_redis_error(ngx_http_vibelock_redis_t *redis,
     redisReply *reply)
 {
-    size_t  len;
+    u_char  ch;
+    size_t  i, len;
 
-    len = 0;
+    len = reply->str ? ngx_min((size_t) reply->len, sizeof(redis->text)) : 0;
 
-    if (reply->str) {
-        len = ngx_min((size_t) reply->len, sizeof(redis->text));
-        ngx_memcpy(redis->text, reply->str, len);
+    for (i = 0; i < len; i++) {
+        ch = (u_char) reply->str[i];
+        redis->text[i] = (ch < 0x20 || ch > 0x7e) ? '?' : ch;
     }
 
     redis->text_len = len;

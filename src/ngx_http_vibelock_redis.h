@@ -157,7 +157,8 @@ void ngx_http_vibelock_redis_fail(ngx_http_vibelock_redis_t *redis,
     ngx_http_vibelock_redis_e why, ngx_err_t err);
 
 /*
- * What an error reply means; its text is kept for the log.
+ * What an error reply means; its text is kept for the log, with "?" for all
+ * that is not visible ASCII.
  */
 
 ngx_http_vibelock_redis_e ngx_http_vibelock_redis_error(

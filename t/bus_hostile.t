@@ -192,6 +192,18 @@ for my $answer (",1.5\r\n", "#t\r\n", "(12345678901234567890\r\n",
     });
 }
 
+# What Redis said is in the log.
+
+with_answers('an error of two lines', {
+    XREVRANGE => "-ERR one\ntwo\e[2J\x9b2J\r\n",
+}, sub {
+    my ($fleet) = @_;
+
+    ok(wait_for { $fleet->bus(0)->{reading} eq 'error' }, 'away');
+    ok($fleet->gateway(0)->log_like(qr/\(ERR one\?two\?\[2J\?2J\)$/m),
+       'is one line there, which no terminal heeds');
+});
+
 # hiredis would make room for 400 MB, and take seconds to free it.
 
 for my $name (qw(TIME XREAD)) {
