@@ -699,7 +699,9 @@ ngx_http_vibelock_guard_directive(ngx_conf_t *cf, ngx_command_t *cmd,
             return NGX_CONF_OK;
         }
 
-        if (ngx_strncmp(value[1].data, "zone=", 5) == 0) {
+        if (ngx_strncmp(value[1].data, "zone=", 5) == 0
+            || ngx_strcasecmp(value[1].data, (u_char *) "on") == 0)
+        {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "\"vibelock %V\" must name an operation and a "
                                "zone, as in \"vibelock exec zone=ops\", or be "
@@ -711,6 +713,14 @@ ngx_http_vibelock_guard_directive(ngx_conf_t *cf, ngx_command_t *cmd,
                            "\"vibelock %V\" must name a zone, as in "
                            "\"vibelock %V zone=ops\", or be \"vibelock off\"",
                            &value[1], &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    if (ngx_strncmp(value[1].data, "zone=", 5) == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock %V %V\" must name the operation "
+                           "first, as in \"vibelock exec zone=ops\"",
+                           &value[1], &value[2]);
         return NGX_CONF_ERROR;
     }
 
@@ -898,8 +908,9 @@ ngx_http_vibelock_registry_directive(ngx_conf_t *cf, ngx_command_t *cmd,
         if (check == NGX_ERROR || check == 0) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "invalid parameter \"%V\" in "
-                               "\"vibelock_registry\", it must be a time "
-                               "above 0, as in \"check=5s\"", &value[2]);
+                               "\"vibelock_registry\", it must be "
+                               "\"check=<time>\" with a time above 0, as in "
+                               "\"check=5s\"", &value[2]);
             return NGX_CONF_ERROR;
         }
     }

@@ -248,8 +248,8 @@ invalid:
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "invalid parameter \"%V\" in \"vibelock_zone\", it "
-                       "must be \"zone=<name>:<size>\", as in "
-                       "\"zone=ops:10m\"", parameter);
+                       "must be \"zone=<name>:<size>\" with a size in \"k\" "
+                       "or \"m\", as in \"zone=ops:10m\"", parameter);
     return NGX_ERROR;
 }
 

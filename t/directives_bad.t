@@ -32,12 +32,13 @@ sub location_refuses {
                    "location / { $lines }");
 }
 
-my $size = 'it must be "zone=<name>:<size>", as in "zone=ops:10m"';
+my $size = 'it must be "zone=<name>:<size>" with a size in "k" or "m", as in'
+    . ' "zone=ops:10m"';
 my $takes = 'it takes "zone=<name>:<size>" and "sweep=<time>"';
 
 subtest 'vibelock_zone' => sub {
     for my $bad ('zone=ops', 'zone=ops:', 'zone=:1m', 'zone=', 'zone=ops:x',
-                 'zone=ops:-1', 'zone=ops:1q', 'zone=ops:1m:2m',
+                 'zone=ops:-1', 'zone=ops:1q', 'zone=ops:1g', 'zone=ops:1m:2m',
                  'zone=ops:99999999999999999999')
     {
         http_refuses("vibelock_zone \$arg_id $bad;",
@@ -128,6 +129,12 @@ subtest 'vibelock' => sub {
     location_refuses('vibelock zone=ops;',
         '"vibelock zone=ops" must name an operation and a zone, as in'
         . ' "vibelock exec zone=ops", or be "vibelock off"');
+    location_refuses('vibelock on;',
+        '"vibelock on" must name an operation and a zone, as in'
+        . ' "vibelock exec zone=ops", or be "vibelock off"');
+    location_refuses('vibelock zone=ops exec;',
+        '"vibelock zone=ops exec" must name the operation first, as in'
+        . ' "vibelock exec zone=ops"');
     location_refuses('vibelock exec zone=none;',
         'no "vibelock_zone" defines the zone "none" that is used (defined:'
         . ' "ops"); add "vibelock_zone <key> zone=none:<size>;" to http, or'
@@ -239,7 +246,8 @@ subtest 'values with variables' => sub {
 };
 
 subtest 'vibelock_registry' => sub {
-    my $check = 'it must be a time above 0, as in "check=5s"';
+    my $check = 'it must be "check=<time>" with a time above 0, as in'
+        . ' "check=5s"';
 
     for my $bad ('check=', 'check=0', 'check=x', 'check=-1', 'once', '5s',
                  'Check=5s')
