@@ -28,7 +28,7 @@
 static char *ngx_http_vibelock_bus_parameter(ngx_conf_t *cf,
     ngx_http_vibelock_bus_t *bus, ngx_str_t *value);
 static char *ngx_http_vibelock_bus_time(ngx_conf_t *cf, ngx_str_t *value,
-    ngx_str_t *time, ngx_msec_t *msec);
+    ngx_str_t *time, char *example, ngx_msec_t *msec);
 static char *ngx_http_vibelock_bus_text(ngx_conf_t *cf, ngx_str_t *value,
     ngx_str_t *text, size_t max);
 static char *ngx_http_vibelock_bus_replica(ngx_conf_t *cf,
@@ -137,11 +137,12 @@ ngx_http_vibelock_bus_parameter(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
         }
 
         if (ngx_strncmp(name.data, "timeout=", name.len) == 0) {
-            return ngx_http_vibelock_bus_time(cf, value, &text, &bus->timeout);
+            return ngx_http_vibelock_bus_time(cf, value, &text, "250ms",
+                                              &bus->timeout);
         }
 
         if (ngx_strncmp(name.data, "keepalive=", name.len) == 0) {
-            return ngx_http_vibelock_bus_time(cf, value, &text,
+            return ngx_http_vibelock_bus_time(cf, value, &text, "15s",
                                               &bus->keepalive);
         }
     }
@@ -158,7 +159,7 @@ ngx_http_vibelock_bus_parameter(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
 
 static char *
 ngx_http_vibelock_bus_time(ngx_conf_t *cf, ngx_str_t *value, ngx_str_t *time,
-    ngx_msec_t *msec)
+    char *example, ngx_msec_t *msec)
 {
     ngx_int_t  n;
 
@@ -167,8 +168,9 @@ ngx_http_vibelock_bus_time(ngx_conf_t *cf, ngx_str_t *value, ngx_str_t *time,
     if (n == NGX_ERROR || n == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "invalid parameter \"%V\" in \"vibelock_redis\", "
-                           "it must be a time above 0, as in "
-                           "\"timeout=250ms\"", value);
+                           "it must be a time above 0, as in \"%*s%s\"",
+                           value, (size_t) (time->data - value->data),
+                           value->data, example);
         return NGX_CONF_ERROR;
     }
 

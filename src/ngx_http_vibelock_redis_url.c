@@ -111,11 +111,16 @@ ngx_http_vibelock_redis_url_tcp(ngx_conf_t *cf,
         host.len = p - host.data;
         url->db.data = p + 1;
         url->db.len = last - url->db.data;
+    }
 
-        if (!ngx_http_vibelock_redis_url_db(&url->db)) {
-            return ngx_http_vibelock_redis_url_wrong(cf, &url->text,
+    if (host.len == 0 || ngx_strncmp(host.data, "unix:", 5) == 0) {
+        return ngx_http_vibelock_redis_url_wrong(cf, &url->text,
+                                                 "has no host");
+    }
+
+    if (p && !ngx_http_vibelock_redis_url_db(&url->db)) {
+        return ngx_http_vibelock_redis_url_wrong(cf, &url->text,
                                            "has a database that is no number");
-        }
     }
 
     return ngx_http_vibelock_redis_url_host(cf, url, &host);
@@ -126,6 +131,7 @@ static char *
 ngx_http_vibelock_redis_url_host(ngx_conf_t *cf,
     ngx_http_vibelock_redis_url_t *url, ngx_str_t *host)
 {
+    u_char     what[80];
     ngx_url_t  u;
 
     ngx_memzero(&u, sizeof(ngx_url_t));
@@ -134,14 +140,11 @@ ngx_http_vibelock_redis_url_host(ngx_conf_t *cf,
     u.default_port = NGX_HTTP_VIBELOCK_REDIS_PORT;
     u.no_resolve = 1;
 
-    if (host->len == 0 || ngx_strncmp(host->data, "unix:", 5) == 0) {
-        return ngx_http_vibelock_redis_url_wrong(cf, &url->text,
-                                                 "has no host");
-    }
-
     if (ngx_parse_url(cf->pool, &u) != NGX_OK) {
+        ngx_snprintf(what, sizeof(what), "cannot be read: %s%Z",
+                     u.err ? u.err : "invalid host");
         return ngx_http_vibelock_redis_url_wrong(cf, &url->text,
-                                            u.err ? u.err : "cannot be read");
+                                                 (char *) what);
     }
 
     url->host = u.host;
