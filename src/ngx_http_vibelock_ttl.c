@@ -22,6 +22,9 @@
 /* a time that no parameter has given yet */
 #define NGX_HTTP_VIBELOCK_TTL_UNSET    NGX_CONF_UNSET_MSEC
 
+/* of a time in a message, bytes */
+#define NGX_HTTP_VIBELOCK_TTL_TEXT     (NGX_INT_T_LEN + sizeof("ms"))
+
 
 static char *ngx_http_vibelock_ttl_json(ngx_conf_t *cf,
     ngx_http_vibelock_ttl_t *ttl);
@@ -33,6 +36,7 @@ static char *ngx_http_vibelock_ttl_time(ngx_conf_t *cf, ngx_str_t *param,
     size_t skip, ngx_msec_t least, ngx_msec_t *ms);
 static char *ngx_http_vibelock_ttl_bounds(ngx_conf_t *cf,
     ngx_http_vibelock_ttl_t *ttl);
+static void ngx_http_vibelock_ttl_text(u_char *buf, ngx_msec_t ms);
 static char *ngx_http_vibelock_ttl_message(ngx_conf_t *cf,
     ngx_http_vibelock_ttl_t *ttl);
 static ngx_int_t ngx_http_vibelock_ttl_body(ngx_http_request_t *r,
@@ -225,6 +229,8 @@ ngx_http_vibelock_ttl_time(ngx_conf_t *cf, ngx_str_t *param, size_t skip,
 static char *
 ngx_http_vibelock_ttl_bounds(ngx_conf_t *cf, ngx_http_vibelock_ttl_t *ttl)
 {
+    u_char      first[NGX_HTTP_VIBELOCK_TTL_TEXT];
+    u_char      second[NGX_HTTP_VIBELOCK_TTL_TEXT];
     ngx_str_t  *name;
 
     name = cf->args->elts;
@@ -245,10 +251,13 @@ ngx_http_vibelock_ttl_bounds(ngx_conf_t *cf, ngx_http_vibelock_ttl_t *ttl)
     }
 
     if (ttl->max > NGX_HTTP_VIBELOCK_TTL_MAX - ttl->add) {
+        ngx_http_vibelock_ttl_text(first, ttl->max);
+        ngx_http_vibelock_ttl_text(second, ttl->add);
+
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has a \"max=\" of %Mms and an \"add=\" of "
-                           "%Mms: together they must not be over 30d",
-                           name, ttl->max, ttl->add);
+                           "\"%V\" has a \"max=\" of %s and an \"add=\" of "
+                           "%s: together they must not be over 30d",
+                           name, first, second);
         return NGX_CONF_ERROR;
     }
 
@@ -257,14 +266,41 @@ ngx_http_vibelock_ttl_bounds(ngx_conf_t *cf, ngx_http_vibelock_ttl_t *ttl)
     }
 
     if (ttl->value > ttl->max) {
+        ngx_http_vibelock_ttl_text(first, ttl->value);
+        ngx_http_vibelock_ttl_text(second, ttl->max);
+
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" has a \"default=\" of %Mms: it must not be "
-                           "over \"max=\", which is %Mms",
-                           name, ttl->value, ttl->max);
+                           "\"%V\" has a \"default=\" of %s: it must not be "
+                           "over \"max=\", which is %s",
+                           name, first, second);
         return NGX_CONF_ERROR;
     }
 
     return NGX_CONF_OK;
+}
+
+
+/* in the largest unit that it is a whole number of: mostly as it was written */
+
+static void
+ngx_http_vibelock_ttl_text(u_char *buf, ngx_msec_t ms)
+{
+    ngx_uint_t  i;
+
+    static struct {
+        ngx_msec_t   ms;
+        char        *name;
+    } units[] = {
+        { 24 * 60 * 60 * 1000, "d" },
+        { 60 * 60 * 1000, "h" },
+        { 60 * 1000, "m" },
+        { 1000, "s" },
+        { 1, "ms" }
+    };
+
+    for (i = 0; ms % units[i].ms; i++) { /* void */ }
+
+    ngx_sprintf(buf, "%M%s%Z", ms / units[i].ms, units[i].name);
 }
 
 

@@ -71,10 +71,13 @@ location_refuses("vibelock_ttl json=\xff;",
     "\"vibelock_ttl\" has a field \"\xff\" that is not UTF-8: no JSON can"
     . ' have it');
 location_refuses('vibelock_ttl json=a default=2s max=1s;',
-    '"vibelock_ttl" has a "default=" of 2000ms: it must not be over'
-    . ' "max=", which is 1000ms');
+    '"vibelock_ttl" has a "default=" of 2s: it must not be over'
+    . ' "max=", which is 1s');
+location_refuses('vibelock_ttl json=a default=2h max=90m;',
+    '"vibelock_ttl" has a "default=" of 2h: it must not be over'
+    . ' "max=", which is 90m');
 location_refuses('vibelock_ttl json=a max=30d add=1ms;',
-    '"vibelock_ttl" has a "max=" of 2592000000ms and an "add=" of 1ms:'
+    '"vibelock_ttl" has a "max=" of 30d and an "add=" of 1ms:'
     . ' together they must not be over 30d');
 location_refuses('vibelock_ttl json=a add=30d;',
     '"vibelock_ttl" has an "add=" of 30d: it must be less, since a lock'
