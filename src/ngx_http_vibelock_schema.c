@@ -53,6 +53,15 @@ ngx_http_vibelock_schema_object(ngx_http_vibelock_schema_t *schema,
         }
 
         if (value == NULL) {
+
+            /* what is missing may be there under a name with a slip in it */
+
+            if (ngx_http_vibelock_schema_unknown(schema, json, members)
+                != NGX_OK)
+            {
+                return NGX_ERROR;
+            }
+
             return ngx_http_vibelock_schema_wrong(schema, &members[i], NULL);
         }
 
@@ -72,6 +81,8 @@ ngx_http_vibelock_schema_object(ngx_http_vibelock_schema_t *schema,
     return NGX_OK;
 }
 
+
+/* NGX_OK: it has none */
 
 static ngx_int_t
 ngx_http_vibelock_schema_unknown(ngx_http_vibelock_schema_t *schema,
@@ -93,6 +104,10 @@ ngx_http_vibelock_schema_unknown(ngx_http_vibelock_schema_t *schema,
         if (members[i].name == NULL) {
             break;
         }
+    }
+
+    if (key == NULL) {
+        return NGX_OK;
     }
 
     p = known;

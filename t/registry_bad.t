@@ -141,6 +141,9 @@ subtest 'a key' => sub {
     refused(registry(key => { note => 'x' }),
             'keys[1] has an unknown member "note", but must have only "id",'
             . ' "type", "sha256", "sessions"', 'an unknown member');
+    refused(without('sha256', 'keys') =~ s/("id":"k1")/$1,"sha265":"$hex"/r,
+            'keys[1] has an unknown member "sha265", but must have only "id",'
+            . ' "type", "sha256", "sessions"', 'a slip in the name of one');
 
     for (@odd) {
         my ($value, $shown) = @$_;
