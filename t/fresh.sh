@@ -24,7 +24,7 @@ main() {
     deb=$(realpath "$1")
 
     apt-get -q update
-    apt-get -q -y install --no-install-recommends "$deb" perl curl
+    apt-get -q -y install --no-install-recommends "$deb"
 
     enabled || die "the module is not enabled"
     nginx -t
@@ -132,13 +132,17 @@ gateway() {
 
 
 example() {
+    # What the example needs and a minimal system lacks, the README installs.
+    commands "Install it" "apt install" > installation
+    sed '/^sudo nginx -t$/,$d' installation > files
+    sed -n '/^sudo nginx -t$/,$p' installation > start
+    run files
+
     install -d -o nobody /tmp/upstream
     upstream
-
+    own_sockets
     rm -f /etc/nginx/sites-enabled/default
-    commands "Install it" "apt install" \
-        | sed 's/^sudo nginx -t$/own_sockets\n&/' > installation
-    run installation
+    run start
 
     commands "Install it" "/lock" > trial
     run trial | grep '"locked":false' || die "the README's trial fails"
@@ -184,7 +188,11 @@ upstream() {
     rm -f /tmp/port
     perl "$DOC/examples/upstream.pl" --user=nobody --dir=/tmp/upstream \
         --announce=/tmp/port &
-    until [ -s /tmp/port ]; do sleep 0.1; done
+    until [ -s /tmp/port ]; do
+        kill -0 "$!" 2> /dev/null \
+            || die "the example platform does not start"
+        sleep 0.1
+    done
 }
 
 
