@@ -724,6 +724,14 @@ ngx_http_vibelock_guard_directive(ngx_conf_t *cf, ngx_command_t *cmd,
         return NGX_CONF_ERROR;
     }
 
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock off %V\" must be \"vibelock off\", or "
+                           "name an operation that is not called \"off\"",
+                           &value[2]);
+        return NGX_CONF_ERROR;
+    }
+
     if (!ngx_http_vibelock_guard_operation(&value[1])) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "invalid operation \"%V\" in \"vibelock\", it must "

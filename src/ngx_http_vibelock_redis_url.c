@@ -141,8 +141,9 @@ ngx_http_vibelock_redis_url_host(ngx_conf_t *cf,
     u.no_resolve = 1;
 
     if (ngx_parse_url(cf->pool, &u) != NGX_OK) {
-        ngx_snprintf(what, sizeof(what), "cannot be read: %s%Z",
-                     u.err ? u.err : "invalid host");
+        *ngx_snprintf(what, sizeof(what) - 1, "cannot be read: %s",
+                      u.err ? u.err : "invalid host") = '\0';
+
         return ngx_http_vibelock_redis_url_wrong(cf, &url->text,
                                                  (char *) what);
     }

@@ -135,6 +135,9 @@ subtest 'vibelock' => sub {
     location_refuses('vibelock zone=ops exec;',
         '"vibelock zone=ops exec" must name the operation first, as in'
         . ' "vibelock exec zone=ops"');
+    location_refuses('vibelock off zone=ops;',
+        '"vibelock off zone=ops" must be "vibelock off", or name an operation'
+        . ' that is not called "off"');
     location_refuses('vibelock exec zone=none;',
         'no "vibelock_zone" defines the zone "none" that is used (defined:'
         . ' "ops"); add "vibelock_zone <key> zone=none:<size>;" to http, or'
