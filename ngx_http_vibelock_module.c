@@ -272,9 +272,9 @@ ngx_http_vibelock_precontent_handler(ngx_http_request_t *r)
 
     guard = &conf->guard;
 
-    /* what guards the server around it does not guard the way out */
+    /* what guards the server around it guards neither way out nor view */
 
-    if (conf->endpoint.zone || conf->unstick.zone) {
+    if (conf->endpoint.zone || conf->unstick.zone || conf->status.enabled) {
         guard = &ngx_http_vibelock_unguarded;
     }
 
@@ -547,10 +547,6 @@ ngx_http_vibelock_merge_status(ngx_conf_t *cf,
                            &clcf->name, &clcf->name);
         return NGX_CONF_ERROR;
     }
-
-    /* what guards the server around it does not guard the view of it */
-
-    conf->guard.zone = NULL;
 
     return NGX_CONF_OK;
 }

@@ -108,6 +108,10 @@ $t->server(<<"EOC");
         vibelock_unstick zone=ops;
         location /unstick/outer/in { $pass }
     }
+    location /status/outer/ {
+        vibelock_status;
+        location /status/outer/in { $pass }
+    }
 EOC
 
 $t->start;
@@ -158,6 +162,8 @@ subtest 'nested locations' => sub {
        'a release is not inherited, the guard around it is');
     is($t->delete('/lock/outer/?id=x')->status, 200, 'the release itself is');
     is(lock_of('/unstick/outer/in'), 'base 10', 'nor is unstick');
+    is(lock_of('/status/outer/in'), 'base 10', 'nor is the status');
+    is($t->get('/status/outer/?id=x')->status, 200, 'which has no guard');
 };
 
 subtest 'if and limit_except' => sub {
