@@ -283,6 +283,17 @@ ngx_http_vibelock_ending_unsent(ngx_http_request_t *r, ngx_uint_t from)
         return NULL;
     }
 
+    if (r->connection->error
+        && state[n - 1].status >= NGX_HTTP_SPECIAL_RESPONSE)
+    {
+        /*
+         * nginx was to intercept it, or to try the next upstream, and does
+         * neither for a client that is gone
+         */
+
+        return NULL;
+    }
+
     return r->filter_finalize ? "nginx answered with an error of its own"
                               : "nginx passed no answer on";
 }

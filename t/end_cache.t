@@ -57,6 +57,12 @@ $t->server(<<'EOC');
         proxy_cache c;
         proxy_no_cache 1;
     }
+    location /intercepted {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_cache c;
+        proxy_intercept_errors on;
+        error_page 503 = @after;
+    }
     location /behind {
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
         proxy_cache c;
@@ -188,6 +194,15 @@ for my $where (qw(/cached /stored)) {
     $x->send('x' x 2000);
     $x->close;
     ends($t, $uri, 'KEPT', "$where: cut short after its client left");
+}
+
+{
+    my ($uri, $x, $pending) = begin('/intercepted', 'none');
+    $t->log_mark;
+    $pending->abort;
+    ok($t->log_like(qr/client prematurely closed/), 'nginx knows');
+    $x->respond(503, {}, 'not now');
+    ends($t, $uri, 'RELEASED', 'intercepted for a client that left');
 }
 
 {

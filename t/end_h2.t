@@ -15,10 +15,15 @@ use Vibelock::Upstream::Auto;
 
 my $up = Vibelock::Upstream->new;
 my $auto = Vibelock::Upstream::Auto->start;
+my $other = Vibelock::Upstream->new;
 my $t = Vibelock::Test->new(workers => 2);
 
-$t->set(UPSTREAM => $up->port, AUTO => $auto->port);
+$t->set(UPSTREAM => $up->port, AUTO => $auto->port, OTHER => $other->port);
 $t->http(gate() . <<'EOC');
+    upstream two {
+        server 127.0.0.1:%%UPSTREAM%% max_fails=0;
+        server 127.0.0.1:%%OTHER%% backup;
+    }
     proxy_http_version 1.1;
 EOC
 $t->server(<<'EOC');
@@ -30,6 +35,13 @@ $t->server(<<'EOC');
                        proxy_ignore_client_abort on; }
     location /passed { proxy_pass http://127.0.0.1:%%UPSTREAM%%;
                        proxy_ignore_client_abort on; proxy_buffering off; }
+    location /next   { proxy_pass http://two;
+                       proxy_ignore_client_abort on;
+                       proxy_next_upstream http_503 non_idempotent; }
+    location /page   { proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+                       proxy_ignore_client_abort on;
+                       proxy_intercept_errors on;
+                       error_page 503 /auto; }
     location /auto   { proxy_pass http://127.0.0.1:%%AUTO%%; }
 EOC
 $t->start;
@@ -127,6 +139,23 @@ for my $case (['/stays', 'cut', 'KEPT'], ['/passed', 'whole', 'RELEASED']) {
     ends($t, $uri, $result, "nobody hears it: $where, $what");
     $x->close;
 }
+
+# nginx was to ask another upstream then, or to answer of its own, and does
+# neither.
+
+for my $where (qw(/next /page)) {
+    for my $case (['respond', 'RELEASED'], ['close', 'KEPT']) {
+        my ($how, $result) = @$case;
+        my ($uri, $x, $stream) = begin($where);
+
+        $h2->reset_stream($stream);
+        ok($h2->ping, 'nginx has the reset');
+        $x->$how($how eq 'respond' ? (503, {}, 'not now') : ());
+        ends($t, $uri, $result, "nobody waits for more: $where, $how");
+    }
+}
+
+ok(!$other->pending, 'another upstream was not asked');
 
 # The next call on the same connection, and on another.
 
