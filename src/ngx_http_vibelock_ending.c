@@ -220,8 +220,10 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
         return "nginx answered with an error of its own";
     }
 
-    if (rc == NGX_ERROR && !r->connection->error) {
-
+    if (rc == NGX_ERROR
+        && !r->connection->error
+        && !r->connection->timedout)
+    {
         /* an upstream that resets a stream, or sends what nginx refuses */
 
         return "the upstream closed early";

@@ -81,6 +81,17 @@ $t->server(<<'EOC');
         proxy_buffer_size 256k;
         proxy_buffers 8 256k;
     }
+    location /given_up {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_max_temp_file_size 0;
+        send_timeout 1s;
+
+        location /given_up/passed {
+            proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+            proxy_buffering off;
+            send_timeout 1s;
+        }
+    }
     location /lingering {
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
         lingering_close always;
@@ -195,6 +206,19 @@ for my $body ('x' x 200_000, ['x' x 200_000]) {
     unlike($t->access_log, qr/\Q$uri\E /, 'its request is still open');
     is(length $pending->response->body, 200_000, 'it gets all of it');
     ends($t, $uri, 'RELEASED', 'a slow reader, unbuffered');
+}
+
+# One that does not read what nginx cannot take in, until nginx gives it up.
+
+for my $where ('/given_up', '/given_up/passed') {
+    my ($uri, $x, $pending, $id) = begin($where, rcvbuf => 4096,
+                                         port => $t->port(1));
+    $x->send_head(200, { 'Content-Length' => 1_000_000 });
+    $x->send('x' x 500_000);
+    ends($t, $uri, 'KEPT', "$where: a client that does not read");
+    ok($t->log_like(qr/is stuck: the client left.*key "$id"/),
+       'the log says who it was');
+    $x->close;
 }
 
 # What comes after the answer.
