@@ -132,6 +132,15 @@ ngx_http_vibelock_guard(ngx_http_request_t *r,
             ngx_http_vibelock_guard_end_again(r, hold);
             return NGX_DECLINED;
         }
+
+        if (hold->state == NGX_HTTP_VIBELOCK_HOLD_OVER) {
+
+            /* a redirect drops no lock, wherever it leads: take it again */
+
+            hold->state = NGX_HTTP_VIBELOCK_HOLD_CHECKED;
+
+            return ngx_http_vibelock_guard_acquire(r, hold, hold->ttl);
+        }
     }
 
     if (conf->zone == NULL || r->method == NGX_HTTP_OPTIONS) {
@@ -161,9 +170,9 @@ ngx_http_vibelock_guard(ngx_http_request_t *r,
 
 /*
  * A request that was refused, or whose body was bad, may come back through
- * error_page: it is looked at as if it came for the first time.  So is one
- * that gave its lock back with an empty answer, of which a filter then made a
- * 416.
+ * error_page: it is looked at as if it came for the first time.  One that gave
+ * its lock back with an empty answer, of which a filter then made a 416, needs
+ * the same lock again.
  */
 
 static ngx_uint_t
@@ -358,6 +367,8 @@ ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     ngx_http_vibelock_guard_conf_t  *conf;
 
     conf = hold->conf;
+
+    hold->ttl = ttl;
 
     /* what ends the lock has to be there before the lock is */
 

@@ -37,6 +37,7 @@ typedef struct {
 
     ngx_str_t                        key;
     ngx_http_vibelock_caller_t       caller;
+    ngx_msec_t                       ttl;      /* once it was asked for */
     ngx_http_vibelock_handle_t       handle;   /* of the lock, once HELD */
 
     /* the upstream that answers, and what nginx would call at its end */

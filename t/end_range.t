@@ -54,6 +54,18 @@ $t->server(<<'EOC');
         error_page 416 = @instead;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
+    location /own {
+        error_page 416 = @off;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /renamed {
+        error_page 416 = /of/no/server;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location @off {
+        vibelock off;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
     location /other {
         proxy_cache c;
         error_page 412 416 = @instead;
@@ -159,10 +171,11 @@ for my $where (qw(/none /silent)) {
 }
 
 # The whole of an empty answer is there with its header, which frees the lock.
-# What is asked for in its stead needs one again.
+# What is asked for in its stead needs it again, also where nothing guards, or
+# the key is another: there the lock would be held still.
 
-{
-    my $uri = '/empty?id=' . ++$n;
+for my $where (qw(/empty /own /renamed)) {
+    my $uri = "$where?id=" . ++$n;
     my $pending = $t->async(GET => $uri, headers => { Range => 'bytes=1-' });
     my $x = $up->accept_request;
     $x->respond(200);
