@@ -169,6 +169,10 @@ ngx_http_vibelock_guard_body(ngx_http_request_t *r, ngx_chain_t *in)
 
         if (cl->buf->last_buf) {
             over = 1;
+
+            /* of a range that ends in the first slice, no other one comes */
+
+            hold->part = 0;
         }
     }
 

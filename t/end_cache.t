@@ -322,6 +322,37 @@ for my $where (qw(/sliced /sliced/cached)) {
     ends($t, $uri, 'RELEASED', 'all slices are in the cache');
 }
 
+# A range needs some of them alone.
+
+for my $where (qw(/sliced /sliced/cached)) {
+    for my $case ([0, 3, 0], [100, 1023, 0], [1500, 1600, 1024],
+                  [1000, 1100, 0, 1024], [2000, '', 1024, 2048])
+    {
+        my ($from, $to, @slices) = @$case;
+        my ($uri, $x, $pending, $id) = begin($where, "range$from",
+            headers => { Range => "bytes=$from-$to" });
+
+        for my $slice (@slices) {
+            $x = $up->accept_request if $slice != $slices[0];
+            is(lock_of($t, $id), 'running', "slice $slice is to come");
+            slice($x, $slice, 2500);
+        }
+
+        is(length $pending->response->body, ($to || 2499) - $from + 1,
+           'the range');
+        ends($t, $uri, 'RELEASED', "$where: bytes=$from-$to");
+    }
+
+    my ($uri, $x, $pending, $id) = begin($where, 'rangecut',
+                                         headers => { Range => 'bytes=0-3' });
+    $x->send_head(206, { 'Content-Range'  => 'bytes 0-1023/2500',
+                         'Content-Length' => 1024 });
+    $x->send('x' x 500);
+    is(lock_of($t, $id), 'running', 'the slice is not there in full');
+    $x->close;
+    ends($t, $uri, 'KEPT', "$where: cut short behind the range");
+}
+
 # post_action leads to where the guard comes by, or to where it does not.
 
 for my $where (qw(/sliced/after /sliced/elsewhere)) {
