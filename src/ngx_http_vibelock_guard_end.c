@@ -17,6 +17,7 @@
 #include "ngx_http_vibelock_log.h"
 
 
+static void ngx_http_vibelock_guard_end_slice(ngx_http_request_t *r);
 static ngx_http_vibelock_hold_t *ngx_http_vibelock_guard_end_held(
     ngx_http_request_t *r);
 static void ngx_http_vibelock_guard_end_finalize(ngx_http_request_t *r,
@@ -79,6 +80,11 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
     ngx_uint_t                 over;
     ngx_http_vibelock_hold_t  *hold;
 
+    if (r != r->main) {
+        ngx_http_vibelock_guard_end_slice(r);
+        return;
+    }
+
     hold = ngx_http_vibelock_guard_end_held(r);
 
     if (hold == NULL) {
@@ -113,6 +119,30 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
     }
 
     hold->length = ngx_http_vibelock_ending_length(r);
+}
+
+
+/*
+ * A further slice of the answer comes with a subrequest of the same address.
+ * Its tries are the operation's.  Those of any other subrequest are not, nor
+ * of one that updates the cache behind the answer.
+ */
+
+static void
+ngx_http_vibelock_guard_end_slice(ngx_http_request_t *r)
+{
+    ngx_http_vibelock_hold_t  *hold;
+
+    hold = ngx_http_vibelock_guard_end_held(r->main);
+
+    if (hold
+        && hold->part
+        && hold->slice == NULL
+        && !r->background
+        && r->uri.data == r->main->uri.data)
+    {
+        hold->slice = ngx_http_vibelock_ending_unanswered(r, 0);
+    }
 }
 
 
@@ -309,6 +339,10 @@ ngx_http_vibelock_guard_end_settle(ngx_http_request_t *r,
 
     if (why == NULL) {
         why = ngx_http_vibelock_ending_unanswered(r, hold->tries);
+    }
+
+    if (why == NULL) {
+        why = hold->slice;
     }
 
     if (why == NULL

@@ -19,6 +19,10 @@ my $t = Vibelock::Test->new(workers => 2);
 
 $t->set(UPSTREAM => $up->port, FASTCGI => $fastcgi->port);
 $t->http(gate() . <<'EOC');
+    upstream again {
+        server 127.0.0.1:%%UPSTREAM%% max_fails=0;
+        server 127.0.0.1:%%UPSTREAM%% max_fails=0;
+    }
     proxy_cache_path %%DIR%%/cache keys_zone=c:1m;
     fastcgi_cache_path %%DIR%%/fastcgi keys_zone=f:1m;
     proxy_http_version 1.1;
@@ -92,6 +96,12 @@ $t->server(<<'EOC');
         proxy_set_header Range $slice_range;
         proxy_cache c;
         proxy_cache_key $arg_page$slice_range;
+    }
+    location /sliced/again {
+        slice 1k;
+        proxy_pass http://again;
+        proxy_set_header Range $slice_range;
+        proxy_next_upstream error http_503;
     }
     location /sliced/after {
         slice 1k;
@@ -320,6 +330,20 @@ for my $where (qw(/sliced /sliced/cached)) {
     ($uri, undef, $pending) = begin($where, 'whole', hit => 1);
     is(length $pending->response->body, 2500, 'all of it');
     ends($t, $uri, 'RELEASED', 'all slices are in the cache');
+}
+
+# Each of their tries counts.
+
+for my $case (['close', 'KEPT'], ['respond', 'RELEASED']) {
+    my ($how, $result) = @$case;
+    my ($uri, $x, $pending) = begin('/sliced/again', 'again');
+    slice($x, 0, 2500);
+    $x = $up->accept_request;
+    $x->$how($how eq 'respond' ? 503 : ());
+    slice($up->accept_request, 1024, 2500);
+    slice($up->accept_request, 2048, 2500);
+    is(length $pending->response->body, 2500, 'all of it');
+    ends($t, $uri, $result, "a slice that was tried again after $how");
 }
 
 # A range needs some of them alone.
