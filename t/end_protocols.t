@@ -11,7 +11,7 @@ use Test::More;
 use Vibelock::Ends qw(begins ends lock_of gate);
 use Vibelock::FastCGI;
 use Vibelock::Grpc;
-use Vibelock::Test qw(free_port);
+use Vibelock::Test qw(wait_for free_port);
 use Vibelock::Uwsgi;
 
 my $fastcgi = Vibelock::FastCGI->new;
@@ -213,6 +213,15 @@ try_end($grpc, '/grpc', 'fewer bytes than Content-Length', 'KEPT', sub {
     $x->send_head(200, { 'content-length' => 100 });
     $x->send_data('part');
     $x->end;
+});
+
+try_end($grpc, '/grpc', 'all of Content-Length', 'RELEASED', sub {
+    my ($x, $id) = @_;
+    $x->send_head(200, { 'content-length' => 4 });
+    is(lock_of($t, $id), 'running', 'the head');
+    $x->send_data('body');
+    ok(wait_for { lock_of($t, $id) eq 'free' }, 'the end is not waited for');
+    $x->reset_stream(8);
 });
 
 try_end($grpc, '/grpc', 'the client leaves', 'KEPT', sub {
