@@ -149,6 +149,7 @@ ngx_http_vibelock_guard_end_slice(ngx_http_request_t *r)
 ngx_int_t
 ngx_http_vibelock_guard_sent(ngx_http_request_t *r, ngx_int_t rc)
 {
+    ngx_uint_t                 waits;
     ngx_http_upstream_t       *u;
     ngx_http_vibelock_hold_t  *hold;
 
@@ -164,9 +165,17 @@ ngx_http_vibelock_guard_sent(ngx_http_request_t *r, ngx_int_t rc)
 
     u = r->upstream;
 
-    if (u->upgrade
-        || !(u->conf->ignore_client_abort || u->cacheable || u->store))
-    {
+    waits = u->conf->ignore_client_abort || u->store;
+
+#if (NGX_HTTP_CACHE)
+
+    /* until the header said that the answer is not for the cache */
+
+    waits = waits || r->cache;
+
+#endif
+
+    if (u->upgrade || !waits) {
         return rc;
     }
 

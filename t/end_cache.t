@@ -206,6 +206,22 @@ for my $where (qw(/cached /stored)) {
     ends($t, $uri, 'KEPT', "$where: cut short after its client left");
 }
 
+# It waited, and the answer is not for the cache: what it reads without writing
+# may be all of it.
+
+for my $case (['all at once', 'RELEASED'], ['cut short', 'KEPT']) {
+    my ($how, $result) = @$case;
+    my ($uri, $x, $pending) = begin('/cached', "private $how" =~ s/ //gr);
+    $t->log_mark;
+    $pending->abort;
+    ok($t->log_like(qr/client prematurely closed/), 'nginx knows');
+    $x->send("HTTP/1.1 200 X\r\nCache-Control: no-store\r\n"
+             . "Content-Length: 4\r\n\r\n"
+             . ($result eq 'KEPT' ? 'do' : 'done'));
+    $x->close;
+    ends($t, $uri, $result, "an answer that is not for the cache: $how");
+}
+
 {
     my ($uri, $x, $pending) = begin('/intercepted', 'none');
     $t->log_mark;
