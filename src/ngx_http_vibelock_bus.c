@@ -241,7 +241,10 @@ ngx_http_vibelock_bus_check(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
                                        * sizeof(ngx_http_vibelock_bus_zone_t));
     bus->argv = ngx_palloc(cf->pool, n * sizeof(char *));
     bus->argvlen = ngx_palloc(cf->pool, n * sizeof(size_t));
-    bus->ids = ngx_palloc(cf->pool, bus->nzones * 2 * NGX_INT64_LEN);
+
+    /* an id is two numbers and a hyphen */
+
+    bus->ids = ngx_palloc(cf->pool, bus->nzones * (2 * NGX_INT64_LEN + 1));
 
     if (bus->zones == NULL || bus->argv == NULL || bus->argvlen == NULL
         || bus->ids == NULL)

@@ -251,6 +251,34 @@ subtest 'a stream of the wrong type' => sub {
     ok($t->log_like(qr/bus of zone "ops" works again/), 'and that is logged');
 };
 
+# The longest one there is, in every zone: nothing can follow it until somebody
+# begins the stream anew.
+
+subtest 'the last id there can be' => sub {
+    my $id = '18446744073709551615-18446744073709551615';
+
+    for my $zone (qw(ops two)) {
+        $redis->cmd('XADD', stream($zone), $id, 'release',
+                    entry(key => 'none'));
+        ok(wait_for { $fleet->bus(0, $zone)->{lastId} eq $id },
+           "$zone: is read");
+    }
+
+    $redis->cmd('DEL', stream('ops'), stream('two'));
+    $redis->cmd('CLIENT', 'KILL', 'TYPE', 'normal');
+
+    for my $zone (qw(ops two)) {
+        ok(wait_for { $fleet->bus(0, $zone)->{lastId} eq '0-0' },
+           "$zone: is read from its start");
+
+        $fleet->take(0, 'anew', zone => $zone);
+        $fleet->old;
+        $redis->cmd('XADD', stream($zone), '*', 'release',
+                    entry(key => 'anew', at => redis_ms($redis)));
+        ok($fleet->freed(0, 'anew', zone => $zone), "$zone: and releases");
+    }
+};
+
 my $bus = $fleet->bus(0);
 my $skipped = 0;
 $skipped += $_ for values %{ $bus->{skipped} };
