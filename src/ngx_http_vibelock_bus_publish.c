@@ -12,6 +12,7 @@
 #include <ngx_http.h>
 
 #include "ngx_http_vibelock_bus_inner.h"
+#include "ngx_http_vibelock_clock.h"
 #include "ngx_http_vibelock_entry.h"
 
 
@@ -149,6 +150,7 @@ void
 ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
     u_char *owner)
 {
+    ngx_msec_t                     turn;
     ngx_http_vibelock_bus_zone_t  *bz;
 
     bz = zone->bus;
@@ -156,6 +158,10 @@ ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
     if (bz == NULL) {
         return;
     }
+
+    /* locks elsewhere are compared with this moment */
+
+    turn = ngx_http_vibelock_clock_now();
 
     switch (ngx_http_vibelock_queue_put(bz->queue, bz->pool, key, owner)) {
 
@@ -177,6 +183,8 @@ ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
     default: /* NGX_BUSY: the tick sends it; NGX_DECLINED: it is counted */
         break;
     }
+
+    ngx_http_vibelock_clock_back(turn);
 }
 
 

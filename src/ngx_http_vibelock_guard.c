@@ -8,6 +8,7 @@
 #include <ngx_core.h>
 #include <ngx_http.h>
 
+#include "ngx_http_vibelock_clock.h"
 #include "ngx_http_vibelock_ending.h"
 #include "ngx_http_vibelock_guard_inner.h"
 #include "ngx_http_vibelock_refuse.h"
@@ -361,6 +362,7 @@ ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold, ngx_msec_t ttl)
 {
     ngx_int_t                        rc;
+    ngx_msec_t                       turn;
     ngx_http_cleanup_t              *cln;
     ngx_http_vibelock_lock_t         lock;
     ngx_http_vibelock_claim_t        claim;
@@ -386,7 +388,19 @@ ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     claim.ttl = ttl;
     claim.overrun = conf->overrun;
 
-    rc = ngx_http_vibelock_table_acquire(conf->zone->table, &claim, &lock);
+    if (conf->zone->bus) {
+
+        /* a release elsewhere is compared with when the lock was taken */
+
+        turn = ngx_http_vibelock_clock_now();
+
+        rc = ngx_http_vibelock_table_acquire(conf->zone->table, &claim, &lock);
+
+        ngx_http_vibelock_clock_back(turn);
+
+    } else {
+        rc = ngx_http_vibelock_table_acquire(conf->zone->table, &claim, &lock);
+    }
 
     if (rc == NGX_BUSY) {
         return ngx_http_vibelock_guard_busy(r, hold, &lock);

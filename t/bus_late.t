@@ -1,0 +1,98 @@
+#!/usr/bin/perl
+
+# A worker that came late to what it does, as its event loop stood still: what
+# it locks and what it releases is of now, and not of when the loop last looked
+# at its clock.
+
+use strict;
+use warnings;
+
+use POSIX qw(mkfifo);
+use Test::More;
+use Time::HiRes ();
+
+use Vibelock::Fleet qw(entry stream redis_ms);
+use Vibelock::Redis;
+use Vibelock::Socket;
+use Vibelock::Test qw(wait_for);
+
+my $redis = Vibelock::Redis->start;
+
+# What stands still is one worker: it opens a log that is a FIFO, and waits for
+# somebody who reads it.
+
+my $fleet = Vibelock::Fleet->new(
+    redis    => 'redis://127.0.0.1:' . $redis->port,
+    gateways => 2,
+    nginx    => { workers => 1 },
+    more     => 'timeout=10s',
+    server   => <<'EOC',
+        location = /still {
+            root        %%DIR%%;
+            access_log  %%DIR%%/$arg_log;
+            empty_gif;
+        }
+EOC
+);
+
+$fleet->start;
+ok($fleet->working, 'all work');
+
+# Sends a request behind one that stands still for as long as the code runs; it
+# is read with that one, and comes when that one is over.
+
+my $still = 0;
+
+sub late {
+    my ($request, $code) = @_;
+
+    my $t = $fleet->gateway(0);
+    my $name = 'fifo' . ++$still;
+    my $fifo = $t->path($name);
+
+    mkfifo($fifo, 0666) or die "$fifo: $!";
+
+    my $socket = Vibelock::Socket->connect(port => $t->port);
+
+    $socket->write("GET /still?log=$name HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                   . "$request HTTP/1.1\r\nHost: localhost\r\n"
+                   . "Connection: close\r\n\r\n");
+
+    $socket->read_until("\x3b");        # the end of the picture
+
+    Time::HiRes::sleep(0.3);
+    $code->();
+
+    open my $log, '<', $fifo or die "$fifo: $!";
+
+    my $head = $socket->read_until("\r\n\r\n");
+
+    $socket->close;
+
+    return $head =~ m{^HTTP/1\.1 200};
+}
+
+subtest 'a lock' => sub {
+    my $before = $fleet->bus(0)->{skipped}{young};
+
+    ok(late('GET /ops/take/late', sub {
+           $redis->cmd('XADD', stream('ops'), '*', 'release',
+                       entry(key => 'late', at => redis_ms($redis)));
+       }), 'is taken, after it was released elsewhere');
+
+    wait_for { my $bus = $fleet->bus(0);
+               $bus->{applied} || $bus->{skipped}{young} > $before };
+
+    ok($fleet->held(0, 'late'), 'and is not what was released');
+};
+
+subtest 'a release' => sub {
+    ok(late('DELETE /ops/lock/there', sub {
+           $fleet->take(1, 'there');
+           $fleet->old;
+       }), 'of a lock that was taken elsewhere a little before');
+
+    ok($fleet->freed(1, 'there'), 'frees it');
+};
+
+Vibelock::Test->done;
