@@ -51,7 +51,9 @@ ngx_http_vibelock_log_once(ngx_atomic_t *logged)
 
     last = *logged;
 
-    if (last && ngx_current_msec - last < NGX_HTTP_VIBELOCK_LOG_MINUTE) {
+    /* another worker's clock may be ahead of ours */
+
+    if (last && ngx_current_msec < last + NGX_HTTP_VIBELOCK_LOG_MINUTE) {
         return 0;
     }
 

@@ -2,7 +2,7 @@
 
 # A worker that came late to what it does, as its event loop stood still: what
 # it locks and what it releases is of now, and not of when the loop last looked
-# at its clock.
+# at its clock; and what others logged meanwhile is not logged again.
 
 use strict;
 use warnings;
@@ -24,12 +24,16 @@ my $redis = Vibelock::Redis->start;
 my $fleet = Vibelock::Fleet->new(
     redis    => 'redis://127.0.0.1:' . $redis->port,
     gateways => 2,
-    nginx    => { workers => 1 },
+    each     => [{ workers => 1 }, { workers => 2 }],
     more     => 'timeout=10s',
     server   => <<'EOC',
         location = /still {
             root        %%DIR%%;
             access_log  %%DIR%%/$arg_log;
+            empty_gif;
+        }
+        location = /keyless {
+            vibelock   exec zone=ops;
             empty_gif;
         }
 EOC
@@ -44,9 +48,9 @@ ok($fleet->working, 'all work');
 my $still = 0;
 
 sub late {
-    my ($request, $code) = @_;
+    my ($n, $request, $code) = @_;
 
-    my $t = $fleet->gateway(0);
+    my $t = $fleet->gateway($n);
     my $name = 'fifo' . ++$still;
     my $fifo = $t->path($name);
 
@@ -75,7 +79,7 @@ sub late {
 subtest 'a lock' => sub {
     my $before = $fleet->bus(0)->{skipped}{young};
 
-    ok(late('GET /ops/take/late', sub {
+    ok(late(0, 'GET /ops/take/late', sub {
            $redis->cmd('XADD', stream('ops'), '*', 'release',
                        entry(key => 'late', at => redis_ms($redis)));
        }), 'is taken, after it was released elsewhere');
@@ -87,12 +91,24 @@ subtest 'a lock' => sub {
 };
 
 subtest 'a release' => sub {
-    ok(late('DELETE /ops/lock/there', sub {
+    ok(late(0, 'DELETE /ops/lock/there', sub {
            $fleet->take(1, 'there');
            $fleet->old;
        }), 'of a lock that was taken elsewhere a little before');
 
     ok($fleet->freed(1, 'there'), 'frees it');
+};
+
+subtest 'a line that is logged once a minute' => sub {
+    my $t = $fleet->gateway(1);
+
+    ok(late(1, 'GET /keyless', sub {
+           is($t->get('/keyless')->status, 200, 'the other worker logs it');
+       }), 'the late one has the same to say');
+
+    my $lines = () = $t->error_log =~ /runs without a lock/g;
+
+    is($lines, 1, 'once');
 };
 
 Vibelock::Test->done;
