@@ -11,6 +11,7 @@
 #include "ngx_http_vibelock_crash.h"
 #include "ngx_http_vibelock_hash.h"
 #include "ngx_http_vibelock_log.h"
+#include "ngx_http_vibelock_mutex.h"
 
 
 /* of a state: the reason, and where the errno begins */
@@ -162,7 +163,7 @@ ngx_http_vibelock_bus_share_place(ngx_http_vibelock_bus_share_t *share,
 static void
 ngx_http_vibelock_bus_share_lock(ngx_slab_pool_t *pool)
 {
-    ngx_shmtx_lock(&pool->mutex);
+    ngx_http_vibelock_mutex_lock(pool);
 
     ngx_http_vibelock_crash_arm();
     ngx_http_vibelock_crash_step();

@@ -14,6 +14,7 @@
 #include "ngx_http_vibelock_cells.h"
 #include "ngx_http_vibelock_crash.h"
 #include "ngx_http_vibelock_hash.h"
+#include "ngx_http_vibelock_mutex.h"
 #include "ngx_http_vibelock_queue.h"
 
 
@@ -350,7 +351,7 @@ static void
 ngx_http_vibelock_queue_lock(ngx_http_vibelock_queue_t *queue,
     ngx_slab_pool_t *pool)
 {
-    ngx_shmtx_lock(&pool->mutex);
+    ngx_http_vibelock_mutex_lock(pool);
 
     ngx_http_vibelock_crash_arm();
     ngx_http_vibelock_crash_step();

@@ -10,6 +10,7 @@
 #include "ngx_http_vibelock_cells.h"
 #include "ngx_http_vibelock_crash.h"
 #include "ngx_http_vibelock_hash.h"
+#include "ngx_http_vibelock_mutex.h"
 #include "ngx_http_vibelock_table.h"
 #include "ngx_http_vibelock_wheel.h"
 
@@ -685,7 +686,7 @@ ngx_http_vibelock_table_usage(ngx_http_vibelock_table_t *table,
 static void
 ngx_http_vibelock_table_lock(ngx_http_vibelock_table_t *table)
 {
-    ngx_shmtx_lock(&table->shpool->mutex);
+    ngx_http_vibelock_mutex_lock(table->shpool);
 
     ngx_http_vibelock_crash_arm();
     ngx_http_vibelock_crash_step();

@@ -8,6 +8,7 @@
 use strict;
 use warnings;
 
+use POSIX qw(mkfifo);
 use Test::More;
 
 use Vibelock::Crash;
@@ -21,7 +22,7 @@ my $up = Vibelock::Upstream->new;
 my $t;
 
 sub nginx {
-    my ($sweep, $server) = @_;
+    my ($sweep, $server, $before) = @_;
 
     $t = Vibelock::Test->new(workers => 2, module => $module,
                              env => { VIBELOCK_CRASH => $armed });
@@ -33,6 +34,7 @@ sub nginx {
     $t->expect_log(qr/worker process \d+ exited on signal 9/, 'we do that');
     $t->expect_log(qr/shared memory zone "z" was locked by \d+/,
                    'and nginx takes its mutex away');
+    $before->() if $before;
 
     return $t->start;
 }
@@ -212,6 +214,72 @@ $t->finish;
     my $zone = zone_of($t);
     is($zone->{memory}{cellsUsed}, $used + 1, 'no memory is lost');
     is($zone->{locks}{held}, 1, 'one lock is left');
+}
+
+$t->finish;
+
+# A worker dies while the master reads its configuration again, and so hears of
+# no death: it wants the mutex too, to look operations up.
+
+{
+    nginx('1h', 'location / { empty_gif; } include more;',
+          sub { $t->write_file('more', '') });
+
+    # Whoever opens it waits for somebody who writes.
+
+    my $fifo = $t->path('more');
+
+    unlink $fifo;
+    mkfifo($fifo, 0600) or die "$fifo: $!";
+
+    my @workers = $t->workers;
+
+    $t->log_mark;
+    $t->signal('HUP');
+    $t->log_like(qr/reconfiguring/);
+
+    arm(0);
+    my $c = $t->async(GET => '/?id=dies');
+    ok(wait_for { taken() }, 'a worker dies in a reload');
+    unlink taken();
+
+    open my $more, '>', $fifo or die "$fifo: $!";
+    close $more;
+
+    ok($t->log_like(qr/worker process \d+ exited on signal 9/),
+       'the reload comes to its end');
+    ok(wait_for { !grep { kill 0, $_ } @workers }, 'the old workers go');
+    is($t->get('/?id=after')->status, 200, 'the new ones lock');
+}
+
+$t->finish;
+
+# A zone that the configuration has no more: the master does not look for its
+# mutex when a worker of before dies.
+
+{
+    nginx('1h', 'location / { proxy_pass http://127.0.0.1:%%UPSTREAM%%; }');
+
+    my @workers = $t->workers;
+    my (@open, @ends);
+
+    # Of a dozen operations each has some, which end after the reload.
+
+    for my $n (1 .. 12) {
+        push @open, $t->async(GET => "/?id=gone$n");
+        push @ends, $up->accept_request;
+    }
+
+    $t->http('');
+    $t->server('location / { empty_gif; }');
+    $t->reload;
+
+    arm(0);
+    $_->respond(200, { Connection => 'close' }) for @ends;
+
+    ok(wait_for { taken() }, 'a worker dies with a zone that is gone');
+    unlink taken();
+    ok(wait_for { !grep { kill 0, $_ } @workers }, 'the other one goes, too');
 }
 
 $t->done;

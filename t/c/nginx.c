@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 
 #include "nginx.h"
+#include "ngx_http_vibelock_mutex.h"
 
 
 volatile ngx_msec_t    ngx_current_msec;
@@ -39,8 +40,12 @@ ngx_slab_alloc(ngx_slab_pool_t *pool, size_t size)
 
 
 void
-ngx_shmtx_lock(ngx_shmtx_t *mtx)
+ngx_http_vibelock_mutex_lock(ngx_slab_pool_t *pool)
 {
+    ngx_shmtx_t  *mtx;
+
+    mtx = &pool->mutex;
+
     while (*mtx->lock != 0 || !ngx_atomic_cmp_set(mtx->lock, 0, ngx_pid)) {
         (void) sched_yield();
     }

@@ -48,13 +48,13 @@ static uint64_t                    random_state = 1;
 
 
 void
-ngx_shmtx_lock(ngx_shmtx_t *mtx)
+ngx_http_vibelock_mutex_lock(ngx_slab_pool_t *pool)
 {
-    if (*mtx->lock) {
+    if (*pool->mutex.lock) {
         abort();
     }
 
-    *mtx->lock = ngx_pid;
+    *pool->mutex.lock = ngx_pid;
 }
 
 
