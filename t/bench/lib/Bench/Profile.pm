@@ -22,7 +22,7 @@ my @parts = (
     "the server's id: its hashes"        => qr/vibelock_hash/,
     'the TTL in the body'                => qr/vibelock_(ttl|scan|plain)/,
     'the table of locks'                 =>
-        qr/vibelock_(table|cells|wheel|zone_count)|ngx_shmtx/,
+        qr/vibelock_(table|cells|wheel|mutex|zone_count)|ngx_shmtx/,
     'the answer'                         => qr/vibelock_(reply|refuse)/,
     'the guard, and how it ends'         => qr/vibelock/,
     'memory'                             =>
