@@ -13,9 +13,9 @@
 #include "ngx_http_vibelock_redis_objects.h"
 
 
-/* a list makes room for as many elements as are announced: at most */
+/* lists make room for as many elements as are announced: of a reply, at most */
 
-#define NGX_HTTP_VIBELOCK_REDIS_OBJECTS_LIST  (1024 * 1024)
+#define NGX_HTTP_VIBELOCK_REDIS_OBJECTS_ELEMENTS  (1024 * 1024)
 
 #if (HIREDIS_MAJOR >= 1)
 typedef size_t  ngx_http_vibelock_redis_elements_t;
@@ -71,6 +71,10 @@ ngx_http_vibelock_redis_objects_attach(
 {
     reader->fn = &ngx_http_vibelock_redis_object_functions;
     reader->privdata = objects;
+
+    /* the reader before may have had a part of a reply */
+
+    objects->elements = 0;
 }
 
 
@@ -165,11 +169,16 @@ ngx_http_vibelock_redis_object_list(const redisReadTask *task,
     redisReply                         *reply;
     ngx_http_vibelock_redis_objects_t  *objects;
 
+    objects = task->privdata;
+
     if (task->type != REDIS_REPLY_ARRAY
-        || (size_t) n > NGX_HTTP_VIBELOCK_REDIS_OBJECTS_LIST)
+        || (size_t) n > NGX_HTTP_VIBELOCK_REDIS_OBJECTS_ELEMENTS
+                        - objects->elements)
     {
         return NULL;
     }
+
+    objects->elements += n;
 
     reply = ngx_http_vibelock_redis_object(task, task->type);
     if (reply == NULL) {
@@ -179,8 +188,6 @@ ngx_http_vibelock_redis_object_list(const redisReadTask *task,
     if (n == 0) {
         return reply;
     }
-
-    objects = task->privdata;
 
     reply->element = ngx_pcalloc(objects->pool, n * sizeof(redisReply *));
     if (reply->element == NULL) {
@@ -248,6 +255,8 @@ ngx_http_vibelock_redis_object_free(void *reply)
 
     object = reply;
     objects = object->objects;
+
+    objects->elements = 0;
 
     /* one block is enough for most, and is kept */
 

@@ -23,7 +23,8 @@
 
 typedef struct {
     ngx_log_t   *log;
-    ngx_pool_t  *pool;    /* NULL where there was no reply yet */
+    ngx_pool_t  *pool;        /* NULL where there was no reply yet */
+    size_t       elements;    /* of the lists of this reply */
 } ngx_http_vibelock_redis_objects_t;
 
 
@@ -33,8 +34,8 @@ typedef struct {
  * may hold a reply, or a part of one, at the same time.
  *
  * A reply that there is no memory for, or that is no reply to a command of
- * protocol 2, or that has a list of more than a million elements, is an error
- * to the reader: REDIS_ERR_OOM.
+ * protocol 2, or that has lists of more than a million elements together, is an
+ * error to the reader: REDIS_ERR_OOM.
  */
 
 void ngx_http_vibelock_redis_objects_attach(

@@ -221,6 +221,15 @@ for my $name (qw(TIME XREAD)) {
     });
 }
 
+# Each would be 8 MB, and hiredis 1.x reads a thousand of them and more.
+
+with_answers('long lists in long lists', {
+    XREAD => "*1000000\r\n" x 5,
+}, sub {
+    my ($fleet) = @_;
+    ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
+});
+
 # Nothing new, and without a wait.
 
 for my $nothing ("*-1\r\n", "*0\r\n") {
