@@ -11,7 +11,7 @@
  *
  * And nginx's own way to wait is to sleep until one is woken, in two steps: who
  * is to wake another may die between them, and nobody does it after that.  So
- * whoever waits stays awake, and looks whether who has the mutex is dead.
+ * whoever waits wakes by itself, and looks whether who has the mutex is dead.
  */
 
 
@@ -21,8 +21,9 @@
 #include "ngx_http_vibelock_mutex.h"
 
 
-/* tries before somebody else gets the processor */
-#define NGX_HTTP_VIBELOCK_MUTEX_SPIN  1024
+/* tries before somebody else gets the processor, and how often that is done */
+#define NGX_HTTP_VIBELOCK_MUTEX_SPIN   1024
+#define NGX_HTTP_VIBELOCK_MUTEX_YIELD  64
 
 
 static void ngx_http_vibelock_mutex_wait(ngx_shmtx_t *mutex);
@@ -42,9 +43,9 @@ static void
 ngx_http_vibelock_mutex_wait(ngx_shmtx_t *mutex)
 {
     ngx_pid_t   pid;
-    ngx_uint_t  i;
+    ngx_uint_t  i, n;
 
-    for ( ;; ) {
+    for (n = 0; /* void */ ; n++) {
 
         for (i = 0; i < NGX_HTTP_VIBELOCK_MUTEX_SPIN; i++) {
 
@@ -66,13 +67,20 @@ ngx_http_vibelock_mutex_wait(ngx_shmtx_t *mutex)
             continue;
         }
 
-        ngx_sched_yield();
+        if (n < NGX_HTTP_VIBELOCK_MUTEX_YIELD) {
+            ngx_sched_yield();
+            continue;
+        }
+
+        /* who has it does not run: it is stopped, or dead and not reaped */
+
+        ngx_msleep(1);
     }
 }
 
 
 /*
- * Gone; or, for the master, to be reaped: not here, or it would not be replaced.
+ * Gone; or, for the master, to be reaped: not here, or it is not replaced.
  */
 
 static ngx_uint_t

@@ -8,14 +8,15 @@
 use strict;
 use warnings;
 
-use POSIX qw(mkfifo);
+use POSIX qw(_SC_CLK_TCK mkfifo sysconf);
 use Test::More;
+use Time::HiRes ();
 
 use Vibelock::Crash;
 use Vibelock::Ends qw(lock_of zone_of gate);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
-use Vibelock::Util qw(now write_file);
+use Vibelock::Util qw(now read_file write_file);
 
 my ($module, $armed) = Vibelock::Crash::prepare();
 my $up = Vibelock::Upstream->new;
@@ -48,6 +49,16 @@ sub arm {
 }
 
 sub taken { return (glob "$armed/crash.*")[0] }
+
+# What a process has had of the processor, s.
+
+sub cpu {
+    my ($pid) = @_;
+
+    my ($utime, $stime) = (split ' ', read_file("/proc/$pid/stat"))[13, 14];
+
+    return ($utime + $stime) / sysconf(_SC_CLK_TCK);
+}
 
 sub gone { my ($worker) = @_; return wait_for { !kill 0, $worker } }
 
@@ -241,7 +252,20 @@ $t->finish;
     arm(0);
     my $c = $t->async(GET => '/?id=dies');
     ok(wait_for { taken() }, 'a worker dies in a reload');
+
+    my ($dead) = taken() =~ /\.(\d+)$/;
+    my ($other) = grep { $_ != $dead } @workers;
+
     unlink taken();
+
+    # The other one waits for the mutex meanwhile, and not in a tight loop.
+
+    my $waits = $t->async(GET => '/?id=waits');
+
+    Time::HiRes::sleep(0.2);
+    my $before = cpu($other);
+    Time::HiRes::sleep(1);
+    cmp_ok(cpu($other) - $before, '<', 0.5, 'the other one lets others run');
 
     open my $more, '>', $fifo or die "$fifo: $!";
     close $more;
