@@ -194,14 +194,27 @@ for my $answer (",1.5\r\n", "#t\r\n", "(12345678901234567890\r\n",
 
 # What Redis said is in the log.
 
-with_answers('an error of two lines', {
-    XREVRANGE => "-ERR one\ntwo\e[2J\x9b2J\r\n",
+with_answers('an error that a terminal would heed', {
+    XREVRANGE => "-ERR one\e[2J\x9b2J\r\n",
 }, sub {
     my ($fleet) = @_;
 
     ok(wait_for { $fleet->bus(0)->{reading} eq 'error' }, 'away');
-    ok($fleet->gateway(0)->log_like(qr/\(ERR one\?two\?\[2J\?2J\)$/m),
-       'is one line there, which no terminal heeds');
+    ok($fleet->gateway(0)->log_like(qr/\(ERR one\?\[2J\?2J\)$/m),
+       'is only text there');
+});
+
+# To hiredis since 1.1 it is no error of Redis.
+
+with_answers('an error of two lines', {
+    XREVRANGE => "-ERR one\ntwo\r\n",
+}, sub {
+    my ($fleet) = @_;
+
+    ok(wait_for { $fleet->bus(0)->{reading} =~ /^(?:error|unexpected)$/ },
+       'away');
+    ok($fleet->gateway(0)->log_like(qr/cannot read: .*(?:"|one\?two\))$/m),
+       'is one line there');
 });
 
 # hiredis would make room for 400 MB, and take seconds to free it.
