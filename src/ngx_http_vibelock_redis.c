@@ -14,6 +14,7 @@
 #include <ngx_core.h>
 #include <ngx_event.h>
 
+#include "ngx_http_vibelock_clock.h"
 #include "ngx_http_vibelock_redis.h"
 #include "ngx_http_vibelock_redis_loop.h"
 #include "ngx_http_vibelock_redis_tls.h"
@@ -231,13 +232,18 @@ ngx_http_vibelock_redis_clock(ngx_http_vibelock_redis_t *redis)
     static const char    *argv[] = { "TIME" };
     static const size_t   argvlen[] = { sizeof("TIME") - 1 };
 
-    /* the clock of the event loop may be as old as its turn */
+    ngx_int_t   rc;
+    ngx_msec_t  turn;
 
-    ngx_time_update();
+    turn = ngx_http_vibelock_clock_now();
 
-    return ngx_http_vibelock_redis_command(redis, 1, argv, argvlen, 0,
-                                           ngx_http_vibelock_redis_sampled,
-                                           NULL, ngx_current_msec);
+    rc = ngx_http_vibelock_redis_command(redis, 1, argv, argvlen, 0,
+                                         ngx_http_vibelock_redis_sampled,
+                                         NULL, ngx_current_msec);
+
+    ngx_http_vibelock_clock_back(turn);
+
+    return rc;
 }
 
 
@@ -729,7 +735,7 @@ ngx_http_vibelock_redis_sampled(ngx_http_vibelock_redis_t *redis,
     redisReply *reply, void *data, uint64_t id)
 {
     int64_t     now;
-    ngx_msec_t  took;
+    ngx_msec_t  took, turn;
 
     if (reply == NULL) {
         return;
@@ -749,9 +755,11 @@ ngx_http_vibelock_redis_sampled(ngx_http_vibelock_redis_t *redis,
         return;
     }
 
-    ngx_time_update();
+    turn = ngx_http_vibelock_clock_now();
 
     took = ngx_current_msec - (ngx_msec_t) id;
+
+    ngx_http_vibelock_clock_back(turn);
 
     if (took <= NGX_HTTP_VIBELOCK_REDIS_SAMPLE) {
         redis->offset = now - (int64_t) (id + took / 2);
