@@ -81,15 +81,25 @@ ngx_http_vibelock_mutex_wait(ngx_shmtx_t *mutex)
 
 /*
  * Gone; or, for the master, to be reaped: not here, or it is not replaced.
+ *
+ * Workers are of one process group, their master's.  A stranger that has the
+ * pid now is not, and who had the pid that is ours is gone.
  */
 
 static ngx_uint_t
 ngx_http_vibelock_mutex_dead(ngx_pid_t pid)
 {
+    ngx_pid_t  pgid;
     siginfo_t  info;
 
-    if (kill(pid, 0) == -1) {
+    pgid = getpgid(pid);
+
+    if (pgid == -1) {
         return ngx_errno == NGX_ESRCH;
+    }
+
+    if (pid == ngx_pid || pgid != getpgrp()) {
+        return 1;
     }
 
     info.si_pid = 0;

@@ -14,6 +14,7 @@ use Time::HiRes ();
 
 use Vibelock::Crash;
 use Vibelock::Ends qw(lock_of zone_of gate);
+use Vibelock::Process qw(end_group fork_child);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
 use Vibelock::Util qw(now read_file write_file);
@@ -58,6 +59,24 @@ sub cpu {
     my ($utime, $stime) = (split ' ', read_file("/proc/$pid/stat"))[13, 14];
 
     return ($utime + $stime) / sysconf(_SC_CLK_TCK);
+}
+
+# Another process that has this pid, where the system lets us choose one.
+
+sub process_of {
+    my ($pid) = @_;
+
+    for (1 .. 10) {
+        open my $last, '>', '/proc/sys/kernel/ns_last_pid' or return;
+        syswrite $last, $pid - 1 or return;
+        close $last;
+
+        my $child = fork_child(sub { sleep 60 });
+        return $child if $child == $pid;
+        end_group($child);
+    }
+
+    return;
 }
 
 sub gone { my ($worker) = @_; return wait_for { !kill 0, $worker } }
@@ -279,31 +298,42 @@ $t->finish;
 $t->finish;
 
 # A zone that the configuration has no more: the master does not look for its
-# mutex when a worker of before dies.
+# mutex when a worker of before dies, whose pid comes back.
 
 {
-    nginx('1h', 'location / { proxy_pass http://127.0.0.1:%%UPSTREAM%%; }');
+    nginx('1h', 'location / { proxy_set_header X-Worker $pid;
+                              proxy_pass http://127.0.0.1:%%UPSTREAM%%; }');
 
     my @workers = $t->workers;
-    my (@open, @ends);
+    my (@open, %ends);
 
     # Of a dozen operations each has some, which end after the reload.
 
     for my $n (1 .. 12) {
         push @open, $t->async(GET => "/?id=gone$n");
-        push @ends, $up->accept_request;
+        my $x = $up->accept_request;
+        push @{ $ends{$x->header('X-Worker')} }, $x;
     }
 
     $t->http('');
     $t->server('location / { empty_gif; }');
     $t->reload;
 
-    arm(0);
-    $_->respond(200, { Connection => 'close' }) for @ends;
+    my ($dies) = keys %ends;
+    my ($other) = grep { $_ != $dies } @workers;
 
-    ok(wait_for { taken() }, 'a worker dies with a zone that is gone');
+    arm(0);
+    $_->respond(200, { Connection => 'close' }) for @{ $ends{$dies} };
+
+    ok(gone($dies), 'a worker dies with a zone that is gone');
     unlink taken();
-    ok(wait_for { !grep { kill 0, $_ } @workers }, 'the other one goes, too');
+
+    my $stranger = process_of($dies);
+
+    $_->respond(200, { Connection => 'close' }) for @{ $ends{$other} };
+
+    ok(wait_for { !kill 0, $other }, 'the other one goes, too');
+    end_group($stranger) if $stranger;
 }
 
 $t->done;
