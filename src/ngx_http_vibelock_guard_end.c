@@ -18,6 +18,8 @@
 
 
 static void ngx_http_vibelock_guard_end_slice(ngx_http_request_t *r);
+static void ngx_http_vibelock_guard_end_watch(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
 static ngx_http_vibelock_hold_t *ngx_http_vibelock_guard_end_held(
     ngx_http_request_t *r);
 static void ngx_http_vibelock_guard_end_finalize(ngx_http_request_t *r,
@@ -95,13 +97,7 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
     hold->part = 0;
 
     if (ngx_http_vibelock_ending_answering(r)) {
-
-        if (hold->upstream != r->upstream) {
-            hold->upstream = r->upstream;
-            hold->finalize = r->upstream->finalize_request;
-            r->upstream->finalize_request =
-                                         ngx_http_vibelock_guard_end_finalize;
-        }
+        ngx_http_vibelock_guard_end_watch(r, hold);
 
         over = ngx_http_vibelock_ending_header(r);
 
@@ -124,8 +120,9 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
 
 /*
  * A further slice of the answer comes with a subrequest of the same address.
- * Its tries are the operation's.  Those of any other subrequest are not, nor
- * of one that updates the cache behind the answer.
+ * Its tries are the operation's, and so is how it ends: nginx goes on from a
+ * slice that was cut short.  Those of any other subrequest are not, nor of one
+ * that updates the cache behind the answer.
  */
 
 static void
@@ -135,14 +132,40 @@ ngx_http_vibelock_guard_end_slice(ngx_http_request_t *r)
 
     hold = ngx_http_vibelock_guard_end_held(r->main);
 
-    if (hold
-        && hold->part
-        && hold->slice == NULL
-        && !r->background
-        && r->uri.data == r->main->uri.data)
+    if (hold == NULL
+        || !hold->part
+        || r->background
+        || r->uri.data != r->main->uri.data)
     {
+        return;
+    }
+
+    if (hold->slice == NULL) {
         hold->slice = ngx_http_vibelock_ending_unanswered(r, 0);
     }
+
+    if (ngx_http_vibelock_ending_answering(r)) {
+        ngx_http_vibelock_guard_end_watch(r, hold);
+    }
+}
+
+
+/*
+ * Of the upstreams of a request and its slices one answers at a time.
+ */
+
+static void
+ngx_http_vibelock_guard_end_watch(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    if (hold->upstream == r->upstream) {
+        return;
+    }
+
+    hold->upstream = r->upstream;
+    hold->finalize = r->upstream->finalize_request;
+
+    r->upstream->finalize_request = ngx_http_vibelock_guard_end_finalize;
 }
 
 
@@ -278,7 +301,13 @@ ngx_http_vibelock_guard_end_finalize(ngx_http_request_t *r, ngx_int_t rc)
     if (hold->state == NGX_HTTP_VIBELOCK_HOLD_HELD) {
         why = ngx_http_vibelock_ending_finalize(r, rc);
 
-        if (why || !hold->part) {
+        if (r != r->main) {
+
+            if (hold->slice == NULL) {
+                hold->slice = why;
+            }
+
+        } else if (why || !hold->part) {
             ngx_http_vibelock_guard_end_settle(r, hold, why);
         }
     }

@@ -50,7 +50,7 @@ typedef struct {
     ngx_uint_t                       redirects;
     off_t                            seen;     /* of the answer's body */
     off_t                            length;   /* of it, or -1 */
-    char                            *slice;    /* why one has no answer */
+    char                            *slice;    /* why one keeps the lock */
     unsigned                         part:1;   /* more comes than upstream's */
     unsigned                         keep:1;   /* vibelock_keep said so */
     unsigned                         waited:1; /* for the body */

@@ -348,6 +348,38 @@ for my $where (qw(/sliced /sliced/cached)) {
     ends($t, $uri, 'RELEASED', 'all slices are in the cache');
 }
 
+# nginx goes on from one that was cut short, or stops there with a clean end.
+
+for my $where (qw(/sliced /sliced/cached)) {
+    for my $case (['middle', 2500], ['last', 1500]) {
+        my ($name, $size) = @$case;
+        my ($uri, $x, $pending, $id) = begin($where, "short$name");
+        slice($x, 0, $size);
+        $x = $up->accept_request;
+        my $to = $size > 2047 ? 2047 : $size - 1;
+        $x->send_head(206, { 'Content-Range'  => "bytes 1024-$to/$size",
+                             'Content-Length' => $to - 1023 });
+        $x->send('x' x 100);
+        is(lock_of($t, $id), 'running', 'a part of it is there');
+        $x->close;
+        slice($up->accept_request, 2048, $size) if $name eq 'middle';
+        $pending->read_rest;
+        ends($t, $uri, 'KEPT', "$where: the $name slice is cut short");
+    }
+
+    my ($uri, $x, $pending, $id) = begin($where, 'shortrange',
+        headers => { Range => 'bytes=1000-1100' });
+    slice($x, 0, 2500);
+    $x = $up->accept_request;
+    $x->send_head(206, { 'Content-Range'  => 'bytes 1024-2047/2500',
+                         'Content-Length' => 1024 });
+    $x->send('x' x 100);
+    is(lock_of($t, $id), 'running', 'the client has its range');
+    $x->close;
+    $pending->read_rest;
+    ends($t, $uri, 'KEPT', "$where: the last slice of a range is cut short");
+}
+
 # Each of their tries counts.
 
 for my $case (['close', 'KEPT'], ['respond', 'RELEASED']) {
