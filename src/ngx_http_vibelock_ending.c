@@ -107,7 +107,15 @@ ngx_http_vibelock_ending_part(ngx_http_request_t *r)
 
     length = u->headers_in.content_length_n;
 
-    return length != -1 && r->headers_out.content_length_n > length;
+    if (length == -1 || r->headers_out.content_length_n == -1) {
+
+        /* a slice whose header was made that of the whole, by its status */
+
+        return u->headers_in.status_n == NGX_HTTP_PARTIAL_CONTENT
+               && r->headers_out.status == NGX_HTTP_OK;
+    }
+
+    return r->headers_out.content_length_n > length;
 }
 
 

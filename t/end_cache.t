@@ -103,6 +103,13 @@ $t->server(<<'EOC');
         proxy_set_header Range $slice_range;
         proxy_next_upstream error http_503;
     }
+    location /sliced/other {
+        slice 1k;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_set_header Range $slice_range;
+        sub_filter_types *;
+        sub_filter y z;
+    }
     location /sliced/after {
         slice 1k;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
@@ -378,6 +385,31 @@ for my $where (qw(/sliced /sliced/cached)) {
     $x->close;
     $pending->read_rest;
     ends($t, $uri, 'KEPT', "$where: the last slice of a range is cut short");
+}
+
+# A slice, or the whole, whose length is not known.
+
+for my $where (qw(/sliced /sliced/other)) {
+    my ($uri, $x, $pending, $id) = begin($where, 'chunked');
+
+    for my $from (0, 1024, 2048) {
+        $x = $up->accept_request if $from;
+        is(lock_of($t, $id), 'running', "slice $from is to come");
+
+        my $to = $from == 2048 ? 2499 : $from + 1023;
+        my $body = 'x' x ($to - $from + 1);
+        my %head = ('Content-Range' => "bytes $from-$to/2500");
+
+        if ($where eq '/sliced') {
+            $x->send_head(206, { %head, 'Transfer-Encoding' => 'chunked' });
+            $x->send(sprintf("%x\r\n%s\r\n0\r\n\r\n", length $body, $body));
+        } else {
+            $x->respond(206, \%head, $body);
+        }
+    }
+
+    is(length $pending->response->body, 2500, 'all of it');
+    ends($t, $uri, 'RELEASED', "$where: slices without a length");
 }
 
 # Each of their tries counts.
