@@ -294,11 +294,13 @@ ngx_http_vibelock_ending_unsent(ngx_http_request_t *r, ngx_uint_t from)
     }
 
     if (r->connection->error
-        && state[n - 1].status >= NGX_HTTP_SPECIAL_RESPONSE)
+        && state[n - 1].status >= NGX_HTTP_SPECIAL_RESPONSE
+        && !r->upstream->header_sent)
     {
         /*
          * nginx was to intercept it, or to try the next upstream, and does
-         * neither for a client that is gone
+         * neither for a client that is gone.  What it has sent, as far as it
+         * knows, a filter keeps until the body is there: xslt, image_filter.
          */
 
         return NULL;
