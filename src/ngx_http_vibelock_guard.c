@@ -140,6 +140,11 @@ ngx_http_vibelock_guard(ngx_http_request_t *r,
 
             hold->state = NGX_HTTP_VIBELOCK_HOLD_CHECKED;
 
+            /* without it there is nothing to tell of the one before */
+
+            record->token = 0;
+            record->aged = 0;
+
             return ngx_http_vibelock_guard_acquire(r, hold, hold->ttl);
         }
     }

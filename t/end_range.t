@@ -62,6 +62,24 @@ $t->server(<<'EOC');
         error_page 416 = /of/no/server;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
+    location /late {
+        error_page 416 = @late;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /late/dry {
+        vibelock_dry_run on;
+        error_page 416 = @late;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location @late {
+        auth_request /auth;
+        proxy_set_header X-Token "token=$vibelock_token";
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location = /auth {
+        proxy_set_header Range '';
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
     location @off {
         vibelock off;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
@@ -185,6 +203,38 @@ for my $where (qw(/empty /own /renamed)) {
     $x->respond(200, {}, 'body');
     is($pending->response->body, 'ody', 'and answers');
     ends($t, $uri, 'RELEASED', 'and gives it back');
+}
+
+# On the way there another request may take it.  What it had before is not what
+# it has then, nor in a dry run, which goes on.
+
+for my $case (['/late', 409, 'BUSY'], ['/late/dry', 206, 'BUSY_DRY_RUN']) {
+    my ($where, $status, $result) = @$case;
+    my $uri = "$where?id=" . ++$n;
+    my $pending = $t->async(GET => $uri, headers => { Range => 'bytes=1-' });
+    $up->accept_request->respond(200);
+
+    my $x = $up->accept_request;
+    is($x->uri, '/auth', 'asked on the way');
+    my $other = $t->async(GET => "/?id=$n");
+    my $y = $up->accept_request;
+    is(lock_of($t, $n), 'running', 'another has the lock');
+    $x->respond(200);
+
+    if ($result eq 'BUSY_DRY_RUN') {
+        $x = $up->accept_request;
+        is($x->header('X-Token'), 'token=', 'no token of another lock');
+        $x->respond(200, {}, 'body');
+    }
+
+    is($pending->response->status, $status, "$where: answered");
+    my $line = $t->logged($uri);
+    is($line->{result}, $result, $result);
+    is($line->{token}, '-', 'a token is of a lock that it has');
+    is(lock_of($t, $n), 'running', "the other's runs on");
+    $y->respond(200);
+    $other->response;
+    ends($t, "/?id=$n", 'RELEASED', "the other's end");
 }
 
 like($t->error_log, qr/is stuck: nginx answered with $_ of its own/,
