@@ -144,6 +144,12 @@ ngx_http_vibelock_guard_end_slice(ngx_http_request_t *r)
         hold->slice = ngx_http_vibelock_ending_unanswered(r, 0);
     }
 
+    /* at the end, only the first one's headers and status are there */
+
+    if (ngx_http_vibelock_keep_yet(r, hold->conf->keep)) {
+        hold->keep = 1;
+    }
+
     if (ngx_http_vibelock_ending_answering(r)) {
         ngx_http_vibelock_guard_end_watch(r, hold);
     }

@@ -23,6 +23,10 @@ $t->http(gate() . <<'EOC');
         server 127.0.0.1:%%UPSTREAM%% max_fails=0;
         server 127.0.0.1:%%UPSTREAM%% max_fails=0;
     }
+    map $upstream_status $running {
+        ~503    1;
+        default "";
+    }
     proxy_cache_path %%DIR%%/cache keys_zone=c:1m;
     fastcgi_cache_path %%DIR%%/fastcgi keys_zone=f:1m;
     proxy_http_version 1.1;
@@ -109,6 +113,13 @@ $t->server(<<'EOC');
         proxy_set_header Range $slice_range;
         sub_filter_types *;
         sub_filter y z;
+    }
+    location /sliced/keep {
+        slice 1k;
+        proxy_pass http://again;
+        proxy_set_header Range $slice_range;
+        proxy_next_upstream http_503;
+        vibelock_keep $running $upstream_http_x_running;
     }
     location /sliced/after {
         slice 1k;
@@ -312,11 +323,11 @@ fastcgi(500);
 # Slice by slice: only the last one is the end.
 
 sub slice {
-    my ($x, $from, $size) = @_;
+    my ($x, $from, $size, %head) = @_;
 
     is($x->header('Range'), "bytes=$from-" . ($from + 1023), 'a slice');
     my $to = $from + 1023 < $size ? $from + 1023 : $size - 1;
-    $x->respond(206, { 'Content-Range' => "bytes $from-$to/$size" },
+    $x->respond(206, { 'Content-Range' => "bytes $from-$to/$size", %head },
                 'x' x ($to - $from + 1));
 
     return;
@@ -424,6 +435,26 @@ for my $case (['close', 'KEPT'], ['respond', 'RELEASED']) {
     slice($up->accept_request, 2048, 2500);
     is(length $pending->response->body, 2500, 'all of it');
     ends($t, $uri, $result, "a slice that was tried again after $how");
+}
+
+# And each may say that the operation still runs.
+
+for my $case ([], ['X-Running' => 0], ['X-Running' => 1], [503]) {
+    my $what = "@$case" || 'nothing';
+    my ($uri, $x, $pending) = begin('/sliced/keep', 'keep');
+    slice($x, 0, 2500);
+    $x = $up->accept_request;
+
+    if ($what eq '503') {
+        $x->respond(503);
+        $x = $up->accept_request;
+    }
+
+    slice($x, 1024, 2500, @$case == 2 ? @$case : ());
+    slice($up->accept_request, 2048, 2500);
+    is(length $pending->response->body, 2500, 'all of it');
+    ends($t, $uri, $what =~ /[13]$/ ? 'KEPT' : 'RELEASED',
+         "a slice that says $what");
 }
 
 # A range needs some of them alone.
