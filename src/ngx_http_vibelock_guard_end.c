@@ -345,13 +345,15 @@ ngx_http_vibelock_guard_end_unseen(ngx_http_request_t *r,
 
     why = NULL;
 
-    if (hold->part) {
-        why = "the answer was cut short";
+    if (r->header_sent) {
 
-    } else if (!r->header_sent
-               && (hold->redirects == r->uri_changes
-                   || r->post_action
-                   || r->filter_finalize))
+        if (hold->part) {
+            why = "the answer was cut short";
+        }
+
+    } else if (hold->redirects == r->uri_changes
+               || r->post_action
+               || r->filter_finalize)
     {
         /*
          * post_action is a redirect too, and no reason to go on from a try;

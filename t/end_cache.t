@@ -101,6 +101,14 @@ $t->server(<<'EOC');
         proxy_cache c;
         proxy_cache_key $arg_page$slice_range;
     }
+    location /sliced/cached/gone {
+        slice 1k;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_set_header Range $slice_range;
+        proxy_cache c;
+        proxy_cache_key $arg_page$slice_range;
+        error_page 416 = @gone;
+    }
     location /sliced/again {
         slice 1k;
         proxy_pass http://again;
@@ -134,6 +142,7 @@ $t->server(<<'EOC');
         post_action @elsewhere;
     }
     location @after { empty_gif; }
+    location @gone { return 444; }
     location @elsewhere { return 204; }
 EOC
 $t->start;
@@ -364,6 +373,13 @@ for my $where (qw(/sliced /sliced/cached)) {
     ($uri, undef, $pending) = begin($where, 'whole', hit => 1);
     is(length $pending->response->body, 2500, 'all of it');
     ends($t, $uri, 'RELEASED', 'all slices are in the cache');
+
+    # Its header promised more than the slice has, and went to nobody.
+
+    ($uri, undef, $pending) = begin('/sliced/cached/gone', 'whole', hit => 1,
+                                    headers => { Range => 'bytes=3000-' });
+    is($pending->read_rest, '', 'closed without an answer');
+    ends($t, $uri, 'RELEASED', 'a slice from the cache, behind the end');
 }
 
 # nginx goes on from one that was cut short, or stops there with a clean end.
