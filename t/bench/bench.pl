@@ -42,8 +42,8 @@ use Vibelock::Util qw(now read_file);
 
 my %usual = (
     limit    => 1800,
-    rounds   => 11,
-    seconds  => 0.25,
+    rounds   => 33,
+    seconds  => 0.1,
     first    => 3000,
     servers  => 1000,
     count    => { rounds => 5, requests => 300 },

@@ -1,13 +1,13 @@
 package Bench::Requests;
 
 # What a request costs, by processor time or by instructions: every subject of
-# a setup once in each round, so that what changes on the machine meanwhile
-# changes all of them. Instructions do not depend on that, but on where memory
-# lies, which is decided at nginx's start: for each of their rounds, the caller
-# starts a setup anew.
+# a setup once in each round, those that are compared one behind the other, so
+# that what changes on the machine meanwhile changes all of them. Instructions do
+# not depend on that, but on where memory lies, which is decided at nginx's
+# start: for each of their rounds, the caller starts a setup anew.
 #
 #   my $samples = Bench::Requests::by_time($setup, $load,
-#                                          rounds => 9, seconds => 0.25);
+#                                          rounds => 9, seconds => 0.1);
 #   my ($sample, $added) = Bench::Requests::by_count($setup, $load,
 #                                          round => 1, requests => 300);
 #   $samples->{delete}      [ns of processor time of one request, by round]
@@ -97,6 +97,16 @@ my @rows = (
     },
 );
 
+# What is compared.
+
+my @groups = (
+    [qw(delete return200 published)],
+    [qw(busy return409 limited409)],
+    [qw(local guarded checked limited lua lua_redis)],
+    [qw(proxied proxied_guarded proxied_limited)],
+    [qw(post exec)],
+);
+
 sub by_time {
     my ($setup, $load, %how) = @_;
 
@@ -113,7 +123,7 @@ sub by_time {
     }
 
     for my $round (1 .. $how{rounds}) {
-        for my $name (turned($round, $setup->subjects)) {
+        for my $name (turned($round, $setup)) {
             push @{ $samples{$name} },
                 time_of($load, $setup->subject($name), $requests{$name});
         }
@@ -143,7 +153,7 @@ sub by_count {
     send_to($load, $setup->subject($_), requests => $few)
         for $setup->subjects;
 
-    for my $name (turned($how{round}, $setup->subjects)) {
+    for my $name (turned($how{round}, $setup)) {
         my $s = $setup->subject($name);
 
         $s->{nginx}->counts;
@@ -200,11 +210,20 @@ sub added {
 # the same.
 
 sub turned {
-    my ($round, @names) = @_;
+    my ($round, $setup) = @_;
 
-    push @names, splice @names, 0, $round * 5 % @names;
+    my @names = map { around($round, grep { $setup->subject($_) } @$_) }
+                around($round, @groups);
 
     return $round % 2 ? @names : reverse @names;
+}
+
+sub around {
+    my ($n, @list) = @_;
+
+    push @list, splice @list, 0, $n % @list;
+
+    return @list;
 }
 
 sub send_to {
