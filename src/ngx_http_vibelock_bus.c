@@ -408,6 +408,16 @@ ngx_http_vibelock_bus_note(ngx_http_vibelock_bus_zone_t *bz,
     ngx_http_vibelock_bus_side_e side, ngx_http_vibelock_redis_t *redis,
     ngx_http_vibelock_redis_e why, ngx_err_t err)
 {
+    ngx_err_t  was;
+
+    /* each release that Redis took says so */
+
+    if (why == NGX_HTTP_VIBELOCK_REDIS_WORKS
+        && ngx_http_vibelock_bus_share_why(bz->share, side, &was) == why)
+    {
+        return;
+    }
+
     ngx_http_vibelock_bus_share_set(bz->share, side, why, err);
     ngx_http_vibelock_bus_news(bz, redis);
 }

@@ -2,11 +2,16 @@
 /*
  * Copyright (C) the vibelock authors
  *
- * Who frees a context: hiredis frees one whose connection is lost, by itself,
- * after it has called back; in 0.14 it must not be freed in the callback of
- * connecting, in 1.x it may.  So a context is always let go of first: from
- * then on none of its callbacks finds anything to do, and it is freed here
- * only outside of those that hiredis frees it after.
+ * hiredis connects, writes, and makes replies of what is read.  Whose turn it
+ * is to get one is known here: its own callbacks cost as much as all the rest
+ * of a command, and it ends the process when a reply comes that nobody waits
+ * for.
+ *
+ * Who frees a context: hiredis frees one that it cannot connect or write to, by
+ * itself, after it has called back; in 0.14 it must not be freed in the
+ * callback of connecting, in 1.x it may.  So a context is always let go of
+ * first: from then on none of its callbacks finds anything to do, and it is
+ * freed here only outside of those that hiredis frees it after.
  */
 
 
@@ -61,6 +66,8 @@ static void ngx_http_vibelock_redis_connected(const redisAsyncContext *ac,
     int status);
 static void ngx_http_vibelock_redis_disconnected(const redisAsyncContext *ac,
     int status);
+static void ngx_http_vibelock_redis_broken(ngx_http_vibelock_redis_t *redis,
+    int error, ngx_err_t err);
 static void ngx_http_vibelock_redis_greet(ngx_http_vibelock_redis_t *redis);
 static ngx_int_t ngx_http_vibelock_redis_login(
     ngx_http_vibelock_redis_t *redis);
@@ -70,20 +77,21 @@ static void ngx_http_vibelock_redis_sampled(ngx_http_vibelock_redis_t *redis,
     redisReply *reply, void *data, uint64_t id);
 static void ngx_http_vibelock_redis_settle(ngx_http_vibelock_redis_t *redis);
 static int64_t ngx_http_vibelock_redis_time(redisReply *reply);
-static void ngx_http_vibelock_redis_reply(redisAsyncContext *ac, void *reply,
-    void *data);
 static ngx_http_vibelock_redis_command_t *ngx_http_vibelock_redis_take(
     ngx_http_vibelock_redis_t *redis);
 static void ngx_http_vibelock_redis_answer(ngx_http_vibelock_redis_t *redis,
     redisReply *reply);
-static ngx_uint_t ngx_http_vibelock_redis_unasked(
-    ngx_http_vibelock_redis_t *redis);
 
 static void ngx_http_vibelock_redis_deadline(ngx_http_vibelock_redis_t *redis);
 static void ngx_http_vibelock_redis_deadline_handler(ngx_event_t *ev);
 static void ngx_http_vibelock_redis_retry_handler(ngx_event_t *ev);
 static void ngx_http_vibelock_redis_test_handler(ngx_event_t *ev);
 static void ngx_http_vibelock_redis_read_handler(ngx_event_t *rev);
+static void ngx_http_vibelock_redis_read(ngx_http_vibelock_redis_t *redis);
+static ngx_int_t ngx_http_vibelock_redis_replies(
+    ngx_http_vibelock_redis_t *redis);
+static ngx_uint_t ngx_http_vibelock_redis_unasked(
+    ngx_http_vibelock_redis_t *redis);
 
 
 void
@@ -203,8 +211,7 @@ ngx_http_vibelock_redis_send(ngx_http_vibelock_redis_t *redis, u_char *text,
         return NGX_ERROR;
     }
 
-    if (redisAsyncFormattedCommand(redis->ac, ngx_http_vibelock_redis_reply,
-                                   NULL, (char *) text, len)
+    if (redisAppendFormattedCommand(&redis->ac->c, (char *) text, len)
         != REDIS_OK)
     {
         ngx_queue_insert_head(&redis->spare, &command->queue);
@@ -217,6 +224,8 @@ ngx_http_vibelock_redis_send(ngx_http_vibelock_redis_t *redis, u_char *text,
     command->id = id;
 
     ngx_queue_insert_tail(&redis->commands, &command->queue);
+
+    ngx_http_vibelock_redis_loop_later(redis);
 
     if (!redis->deadline.timer_set) {
         ngx_http_vibelock_redis_deadline(redis);
@@ -250,8 +259,8 @@ ngx_http_vibelock_redis_clock(ngx_http_vibelock_redis_t *redis)
 void
 ngx_http_vibelock_redis_flush(ngx_http_vibelock_redis_t *redis)
 {
-    if (redis->ac && redis->connected) {
-        redisAsyncHandleWrite(redis->ac);
+    if (redis->connected) {
+        ngx_http_vibelock_redis_loop_write(redis);
     }
 }
 
@@ -621,9 +630,24 @@ ngx_http_vibelock_redis_disconnected(const redisAsyncContext *ac, int status)
         return;
     }
 
-    redis->err = (ac->err == REDIS_ERR_IO) ? err : 0;
+    ngx_http_vibelock_redis_broken(redis, ac->err, err);
 
-    switch (ac->err) {
+    (void) ngx_http_vibelock_redis_detach(redis);
+
+    ngx_http_vibelock_redis_pause(redis);
+    redis->lost(redis);
+}
+
+
+/* by an error of hiredis's, and the errno there was */
+
+static void
+ngx_http_vibelock_redis_broken(ngx_http_vibelock_redis_t *redis, int error,
+    ngx_err_t err)
+{
+    redis->err = (error == REDIS_ERR_IO) ? err : 0;
+
+    switch (error) {
 
     case REDIS_ERR_EOF:
         redis->why = NGX_HTTP_VIBELOCK_REDIS_CLOSED;
@@ -639,11 +663,6 @@ ngx_http_vibelock_redis_disconnected(const redisAsyncContext *ac, int status)
                                      : NGX_HTTP_VIBELOCK_REDIS_FAILED;
         break;
     }
-
-    (void) ngx_http_vibelock_redis_detach(redis);
-
-    ngx_http_vibelock_redis_pause(redis);
-    redis->lost(redis);
 }
 
 
@@ -837,37 +856,6 @@ ngx_http_vibelock_redis_time(redisReply *reply)
 }
 
 
-/* replies come in the order of their commands */
-
-static void
-ngx_http_vibelock_redis_reply(redisAsyncContext *ac, void *reply, void *data)
-{
-    ngx_http_vibelock_redis_t  *redis;
-
-    redis = ac->data;
-
-    /* NULL: disconnected() is going to tell */
-
-    if (redis == NULL || reply == NULL || ngx_queue_empty(&redis->commands)) {
-        return;
-    }
-
-    ngx_http_vibelock_redis_answer(redis, reply);
-
-    if (redis->ac != ac) {
-        return;
-    }
-
-    if (ngx_http_vibelock_redis_unasked(redis)) {
-        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
-                                     0);
-        return;
-    }
-
-    ngx_http_vibelock_redis_deadline(redis);
-}
-
-
 /* memory for a command; what was answered leaves its own behind */
 
 static ngx_http_vibelock_redis_command_t *
@@ -903,22 +891,6 @@ ngx_http_vibelock_redis_answer(ngx_http_vibelock_redis_t *redis,
     command->handler(redis, reply, command->data, command->id);
 
     ngx_queue_insert_head(&redis->spare, &command->queue);
-}
-
-
-/*
- * 1 when something was read that answers nothing: hiredis would end the
- * process with an assertion.
- */
-
-static ngx_uint_t
-ngx_http_vibelock_redis_unasked(ngx_http_vibelock_redis_t *redis)
-{
-    redisReader  *reader;
-
-    reader = redis->ac->c.reader;
-
-    return ngx_queue_empty(&redis->commands) && reader->pos < reader->len;
 }
 
 
@@ -971,10 +943,8 @@ ngx_http_vibelock_redis_test_handler(ngx_event_t *ev)
 static void
 ngx_http_vibelock_redis_read_handler(ngx_event_t *rev)
 {
-    ngx_connection_t                   *c;
-    redisAsyncContext                  *ac;
-    ngx_http_vibelock_redis_t          *redis;
-    ngx_http_vibelock_redis_command_t  *command;
+    ngx_connection_t           *c;
+    ngx_http_vibelock_redis_t  *redis;
 
     c = rev->data;
     redis = c->data;
@@ -985,40 +955,101 @@ ngx_http_vibelock_redis_read_handler(ngx_event_t *rev)
         return;
     }
 
+    /* TLS may have waited for this with what it writes, as in a handshake */
+
+    if (redis->url->tls) {
+        ngx_http_vibelock_redis_loop_write(redis);
+    }
+
+    if (redis->ac) {
+        ngx_http_vibelock_redis_read(redis);
+    }
+}
+
+
+static void
+ngx_http_vibelock_redis_read(ngx_http_vibelock_redis_t *redis)
+{
+    redisAsyncContext                  *ac;
+    ngx_http_vibelock_redis_command_t  *command;
+
     ac = redis->ac;
 
-    /*
-     * What is read now answers nothing.  It is not read a second time: more
-     * may have come, as of a record of TLS.  hiredis finds an error itself.
-     */
+    if (redisBufferRead(&ac->c) != REDIS_OK) {
+        ngx_http_vibelock_redis_broken(redis, ac->c.err, ngx_socket_errno);
+        ngx_http_vibelock_redis_fail(redis, redis->why, redis->err);
+        return;
+    }
 
-    if (redis->connected && ngx_queue_empty(&redis->commands)
-        && redisBufferRead(&ac->c) == REDIS_OK)
-    {
-        if (ngx_http_vibelock_redis_unasked(redis)) {
-            ngx_http_vibelock_redis_fail(redis,
-                                         NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
-                                         0);
+    if (ngx_http_vibelock_redis_replies(redis) != NGX_OK) {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
+                                     0);
+        return;
+    }
+
+    if (redis->ac != ac) {
+        return;
+    }
+
+    if (!ngx_queue_empty(&redis->commands)) {
+
+        /* a long reply may be on its way: what still comes is not dead */
+
+        command = ngx_queue_data(ngx_queue_head(&redis->commands),
+                                 ngx_http_vibelock_redis_command_t, queue);
+
+        if ((ngx_msec_int_t) (command->until - ngx_current_msec)
+            < (ngx_msec_int_t) redis->timeout)
+        {
+            command->until = ngx_current_msec + redis->timeout;
+        }
+    }
+
+    ngx_http_vibelock_redis_deadline(redis);
+}
+
+
+/*
+ * Replies come in the order of their commands.  NGX_ERROR: what was read is no
+ * reply, or answers nothing.  A handler may have lost the connection.
+ */
+
+static ngx_int_t
+ngx_http_vibelock_redis_replies(ngx_http_vibelock_redis_t *redis)
+{
+    void               *reply;
+    redisAsyncContext  *ac;
+
+    ac = redis->ac;
+
+    while (!ngx_queue_empty(&redis->commands)) {
+
+        if (redisReaderGetReply(ac->c.reader, &reply) != REDIS_OK) {
+            return NGX_ERROR;
         }
 
-        return;
+        if (reply == NULL) {
+            return NGX_OK;
+        }
+
+        ngx_http_vibelock_redis_answer(redis, reply);
+        ngx_http_vibelock_redis_objects_reset(&redis->objects);
+
+        if (redis->ac != ac) {
+            return NGX_OK;
+        }
     }
 
-    redisAsyncHandleRead(ac);
+    return ngx_http_vibelock_redis_unasked(redis) ? NGX_ERROR : NGX_OK;
+}
 
-    if (redis->ac != ac || ngx_queue_empty(&redis->commands)) {
-        return;
-    }
 
-    /* a long reply may be on its way: what still comes is not dead */
+static ngx_uint_t
+ngx_http_vibelock_redis_unasked(ngx_http_vibelock_redis_t *redis)
+{
+    redisReader  *reader;
 
-    command = ngx_queue_data(ngx_queue_head(&redis->commands),
-                             ngx_http_vibelock_redis_command_t, queue);
+    reader = redis->ac->c.reader;
 
-    if ((ngx_msec_int_t) (command->until - ngx_current_msec)
-        < (ngx_msec_int_t) redis->timeout)
-    {
-        command->until = ngx_current_msec + redis->timeout;
-        ngx_http_vibelock_redis_deadline(redis);
-    }
+    return reader->pos < reader->len;
 }

@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the vibelock authors
  *
- * A connection to Redis: hiredis's asynchronous context in nginx's event
- * loop.  It connects and connects again, logs in, and knows the Redis clock.
+ * A connection to Redis: a context of hiredis's in nginx's event loop.  It
+ * connects and connects again, logs in, and knows the Redis clock.
  *
  * It never blocks, and never keeps a worker from exiting.
  */
@@ -34,7 +34,7 @@
 typedef struct ngx_http_vibelock_redis_s  ngx_http_vibelock_redis_t;
 
 /*
- * A reply, which is hiredis's and is freed afterwards; or NULL: the connection
+ * A reply, which is freed afterwards; or NULL: the connection
  * was lost before it came.  "data" and "id" are as they were given with the
  * command.  It may call redis_command() and redis_fail().
  */
@@ -135,8 +135,7 @@ ngx_int_t ngx_http_vibelock_redis_clock(ngx_http_vibelock_redis_t *redis);
 
 /*
  * Writes what there is to write, once and at once; not for handlers of
- * replies, after which hiredis goes on with a connection that may be lost by
- * this.
+ * replies, since the connection may be lost by this.
  */
 
 void ngx_http_vibelock_redis_flush(ngx_http_vibelock_redis_t *redis);

@@ -113,6 +113,14 @@ ngx_http_vibelock_redis_loop_write_handler(ngx_event_t *wev)
     redis = c->data;
 
     redis->pushed = 0;
+
+    ngx_http_vibelock_redis_loop_write(redis);
+}
+
+
+void
+ngx_http_vibelock_redis_loop_write(ngx_http_vibelock_redis_t *redis)
+{
     redis->writing = 1;
 
     redisAsyncHandleWrite(redis->ac);
@@ -159,11 +167,10 @@ ngx_http_vibelock_redis_loop_del_read(void *data)
  * connected, or that took less than there is, has to be waited for.
  */
 
-static void
-ngx_http_vibelock_redis_loop_add_write(void *data)
+void
+ngx_http_vibelock_redis_loop_later(ngx_http_vibelock_redis_t *redis)
 {
-    ngx_event_t                *wev;
-    ngx_http_vibelock_redis_t  *redis = data;
+    ngx_event_t  *wev;
 
     wev = redis->connection->write;
 
@@ -175,6 +182,13 @@ ngx_http_vibelock_redis_loop_add_write(void *data)
     if (!wev->active) {
         (void) ngx_add_event(wev, NGX_WRITE_EVENT, NGX_LEVEL_EVENT);
     }
+}
+
+
+static void
+ngx_http_vibelock_redis_loop_add_write(void *data)
+{
+    ngx_http_vibelock_redis_loop_later(data);
 }
 
 

@@ -26,6 +26,15 @@ ngx_int_t ngx_http_vibelock_redis_loop_attach(
     ngx_http_vibelock_redis_t *redis, ngx_event_handler_pt read);
 
 /*
+ * Writes what there is to write, now, or later, which is at the beginning of
+ * the next turn of the event loop.  hiredis may call back from it that the
+ * connection is made, or lost.
+ */
+
+void ngx_http_vibelock_redis_loop_write(ngx_http_vibelock_redis_t *redis);
+void ngx_http_vibelock_redis_loop_later(ngx_http_vibelock_redis_t *redis);
+
+/*
  * The socket is not nginx's any more, and redis->ac has no way to ask for it;
  * both may be there or not.  It has to be closed before the event loop goes on.
  */

@@ -79,6 +79,27 @@ ngx_http_vibelock_redis_objects_attach(
 
 
 void
+ngx_http_vibelock_redis_objects_reset(
+    ngx_http_vibelock_redis_objects_t *objects)
+{
+    objects->elements = 0;
+
+    if (objects->pool == NULL) {
+        return;
+    }
+
+    /* one block is enough for most, and is kept */
+
+    if (objects->pool->d.next) {
+        ngx_http_vibelock_redis_objects_free(objects);
+
+    } else {
+        ngx_reset_pool(objects->pool);
+    }
+}
+
+
+void
 ngx_http_vibelock_redis_objects_free(
     ngx_http_vibelock_redis_objects_t *objects)
 {
@@ -245,25 +266,14 @@ ngx_http_vibelock_redis_object_bool(const redisReadTask *task, int value)
 #endif
 
 
-/* of a whole reply, or of what there is of it */
+/* of a reply that hiredis gives up, as far as there is one */
 
 static void
 ngx_http_vibelock_redis_object_free(void *reply)
 {
-    ngx_http_vibelock_redis_object_t   *object;
-    ngx_http_vibelock_redis_objects_t  *objects;
+    ngx_http_vibelock_redis_object_t  *object;
 
     object = reply;
-    objects = object->objects;
 
-    objects->elements = 0;
-
-    /* one block is enough for most, and is kept */
-
-    if (objects->pool->d.next) {
-        ngx_http_vibelock_redis_objects_free(objects);
-
-    } else {
-        ngx_reset_pool(objects->pool);
-    }
+    ngx_http_vibelock_redis_objects_reset(object->objects);
 }

@@ -42,6 +42,13 @@ void ngx_http_vibelock_redis_objects_attach(
     ngx_http_vibelock_redis_objects_t *objects, redisReader *reader);
 
 /*
+ * Ends the reply that the reader has given, which is not freed in another way.
+ */
+
+void ngx_http_vibelock_redis_objects_reset(
+    ngx_http_vibelock_redis_objects_t *objects);
+
+/*
  * Gives the memory back, while no reader holds a reply.
  */
 
