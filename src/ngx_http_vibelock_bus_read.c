@@ -71,8 +71,8 @@ static ngx_http_vibelock_bus_zone_t *ngx_http_vibelock_bus_read_zone(
     ngx_http_vibelock_bus_t *bus, redisReply *name);
 static ngx_int_t ngx_http_vibelock_bus_read_id(redisReply *text,
     ngx_http_vibelock_bus_id_t *id);
-static ngx_int_t ngx_http_vibelock_bus_read_number(u_char **p, u_char *last,
-    uint64_t *n);
+static ngx_int_t ngx_http_vibelock_bus_read_number(u_char **text,
+    u_char *last, uint64_t *n);
 
 
 void
@@ -803,23 +803,29 @@ ngx_http_vibelock_bus_read_id(redisReply *text, ngx_http_vibelock_bus_id_t *id)
 
 
 static ngx_int_t
-ngx_http_vibelock_bus_read_number(u_char **p, u_char *last, uint64_t *n)
+ngx_http_vibelock_bus_read_number(u_char **text, u_char *last, uint64_t *n)
 {
-    u_char    *start;
-    uint64_t   digit;
+    u_char    *p;
+    uint64_t   value, digit;
 
-    start = *p;
-    *n = 0;
+    value = 0;
 
-    while (*p < last && **p >= '0' && **p <= '9') {
-        digit = *(*p)++ - '0';
+    for (p = *text; p < last && *p >= '0' && *p <= '9'; p++) {
+        digit = *p - '0';
 
-        if (*n > (UINT64_MAX - digit) / 10) {
+        if (value > (UINT64_MAX - digit) / 10) {
             return NGX_ERROR;
         }
 
-        *n = *n * 10 + digit;
+        value = value * 10 + digit;
     }
 
-    return (*p > start) ? NGX_OK : NGX_ERROR;
+    if (p == *text) {
+        return NGX_ERROR;
+    }
+
+    *text = p;
+    *n = value;
+
+    return NGX_OK;
 }
