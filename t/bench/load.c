@@ -27,6 +27,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,7 +215,16 @@ load(void)
 
     while (answered < started) {
 
-        n = epoll_wait(epoll, events, 64, 1000);
+        /*
+         * It does not sleep: to wake it would be the work of whoever answers,
+         * more or less of it as there is more or less to do on this processor.
+         */
+
+        n = epoll_wait(epoll, events, 64, 0);
+
+        if (n == 0) {
+            sched_yield();
+        }
 
         if (now() > deadline) {
             fprintf(stderr, "load: %ld of %ld answers in %ld s\n",

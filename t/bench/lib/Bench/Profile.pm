@@ -24,6 +24,8 @@ my @parts = (
     'the table of locks'                 =>
         qr/vibelock_(table|cells|wheel|mutex|zone_count)|ngx_shmtx/,
     'the answer'                         => qr/vibelock_(reply|refuse)/,
+    'the bus'                            =>
+        qr/vibelock_(bus|redis|queue|entry|clock)/,
     'the guard, and how it ends'         => qr/vibelock/,
     'memory'                             =>
         qr/^ngx_p(ca|na|a)lloc|_pool$|malloc|memalign|free|unlink_chunk/,
