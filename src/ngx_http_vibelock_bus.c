@@ -25,6 +25,8 @@
 #define NGX_HTTP_VIBELOCK_BUS_TEXT       128
 
 
+static char *ngx_http_vibelock_bus_once(ngx_conf_t *cf, ngx_str_t *parameters,
+    ngx_uint_t n);
 static char *ngx_http_vibelock_bus_parameter(ngx_conf_t *cf,
     ngx_http_vibelock_bus_t *bus, ngx_str_t *value);
 static char *ngx_http_vibelock_bus_time(ngx_conf_t *cf, ngx_str_t *value,
@@ -79,8 +81,9 @@ ngx_http_vibelock_bus_set(ngx_conf_t *cf, ngx_http_vibelock_bus_t **busp)
     }
 
     for (i = 2; i < cf->args->nelts; i++) {
-        if (ngx_http_vibelock_bus_parameter(cf, bus, &value[i])
-            != NGX_CONF_OK)
+        if (ngx_http_vibelock_bus_once(cf, &value[2], i - 2) != NGX_CONF_OK
+            || ngx_http_vibelock_bus_parameter(cf, bus, &value[i])
+               != NGX_CONF_OK)
         {
             return NGX_CONF_ERROR;
         }
@@ -99,6 +102,34 @@ ngx_http_vibelock_bus_set(ngx_conf_t *cf, ngx_http_vibelock_bus_t **busp)
     json_object_seed(0);
 
     return ngx_http_vibelock_bus_replica(cf, bus);
+}
+
+
+/* whether parameter n is none of those before it */
+
+static char *
+ngx_http_vibelock_bus_once(ngx_conf_t *cf, ngx_str_t *parameters, ngx_uint_t n)
+{
+    size_t       len;
+    u_char      *p;
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    value = &parameters[n];
+    p = (u_char *) ngx_strchr(value->data, '=');
+    len = p ? (size_t) (p + 1 - value->data) : value->len + 1;
+
+    for (i = 0; i < n; i++) {
+        if (ngx_strncmp(parameters[i].data, value->data, len) == 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"vibelock_redis\" has one parameter twice, "
+                               "the second time as \"%V\": it must be given "
+                               "once", value);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
 }
 
 

@@ -45,7 +45,7 @@ ngx_http_vibelock_status_set(ngx_conf_t *cf,
     ngx_http_vibelock_status_conf_t *conf)
 {
     ngx_str_t                 *value;
-    ngx_uint_t                 i;
+    ngx_uint_t                 i, on, off, forms, breaks;
     ngx_http_vibelock_form_e   form;
 
     if (conf->enabled) {
@@ -55,23 +55,31 @@ ngx_http_vibelock_status_set(ngx_conf_t *cf,
     conf->enabled = 1;
 
     value = cf->args->elts;
+    forms = 0;
+    breaks = 0;
 
     for (i = 1; i < cf->args->nelts; i++) {
 
         form = ngx_http_vibelock_form_named(&value[i]);
 
         if (form != NGX_HTTP_VIBELOCK_FORM_NONE) {
+            if (forms++) {
+                goto duplicate;
+            }
+
             conf->form = form;
             continue;
         }
 
-        if (ngx_strcmp(value[i].data, "break=on") == 0) {
-            conf->breakable = 1;
-            continue;
-        }
+        on = (ngx_strcmp(value[i].data, "break=on") == 0);
+        off = (ngx_strcmp(value[i].data, "break=off") == 0);
 
-        if (ngx_strcmp(value[i].data, "break=off") == 0) {
-            conf->breakable = 0;
+        if (on || off) {
+            if (breaks++) {
+                goto duplicate;
+            }
+
+            conf->breakable = on;
             continue;
         }
 
@@ -83,6 +91,15 @@ ngx_http_vibelock_status_set(ngx_conf_t *cf,
     }
 
     return NGX_CONF_OK;
+
+duplicate:
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"vibelock_status\" has one parameter twice, the "
+                       "second time as \"%V\": it must be given once",
+                       &value[i]);
+
+    return NGX_CONF_ERROR;
 }
 
 

@@ -109,6 +109,8 @@ subtest 'what nginx -t says' => sub {
         ['redis://127.0.0.1 password_file=%%DIR%%', qr/failed .*Is a direct/],
         ['redis://127.0.0.1 password_file=%%DIR%%/empty', qr/must hold a pass/],
         ['redis://127.0.0.1 password_file=%%DIR%%/long', qr/1 to 512 bytes/],
+        ['redis://127.0.0.1 prefix=a: timeout=1s prefix=b:',
+         qr/"vibelock_redis" has one parameter twice, .* as "prefix=b:"/],
         ['redis://127.0.0.1; vibelock_redis redis://127.0.0.1',
          qr/is duplicate/],
     ) {

@@ -252,6 +252,8 @@ is(status('/status?zone=ops')->{list}{matched}, 5003, 'it harms nobody');
 
 my %bad = (
     'vibelock_status xml;'           => qr/"xml" .* "json", "prometheus" or/,
+    'vibelock_status json json;' => qr/one parameter twice, .* as "json"/,
+    'vibelock_status break=on break=off;' => qr/twice, .* as "break=off"/,
     'vibelock_status; vibelock_status;' => qr/"vibelock_status".*duplicate/,
     'vibelock_status; vibelock exec zone=ops;'    => qr/of its own/,
     'vibelock_status; vibelock_release zone=ops;' => qr/of its own/,
