@@ -361,7 +361,8 @@ ngx_http_vibelock_redis_connect_addr(ngx_http_vibelock_redis_t *redis)
     }
 
     if (redis->url->tls
-        && ngx_http_vibelock_redis_tls_start(redis->url, &ac->c) != NGX_OK)
+        && ngx_http_vibelock_redis_tls_start(redis->url, &ac->c, &redis->ssl)
+           != NGX_OK)
     {
         ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_TLS, 0);
         return;
@@ -447,6 +448,7 @@ ngx_http_vibelock_redis_detach(ngx_http_vibelock_redis_t *redis)
     ngx_http_vibelock_redis_loop_detach(redis);
 
     redis->ac = NULL;
+    redis->ssl = NULL;
     redis->connected = 0;
     redis->clocked = 0;
 

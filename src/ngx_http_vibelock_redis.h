@@ -77,6 +77,7 @@ struct ngx_http_vibelock_redis_s {
     int64_t                             offset;    /* Redis clock less ours */
 
     redisAsyncContext                  *ac;
+    void                               *ssl;       /* of ac, with TLS */
     ngx_http_vibelock_redis_objects_t   objects;   /* of its replies */
     ngx_connection_t                   *connection;
     ngx_uint_t                          writing;   /* hiredis is */

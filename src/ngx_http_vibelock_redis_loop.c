@@ -9,6 +9,7 @@
 #include <ngx_event.h>
 
 #include "ngx_http_vibelock_redis_loop.h"
+#include "ngx_http_vibelock_redis_tls.h"
 
 
 static void ngx_http_vibelock_redis_loop_write_handler(ngx_event_t *wev);
@@ -118,12 +119,33 @@ ngx_http_vibelock_redis_loop_write_handler(ngx_event_t *wev)
 }
 
 
+/*
+ * hiredis connects, and tells of an error: it goes no further with a context
+ * that has one.  What to wait for it is not asked: with TLS it would wait for
+ * something to read, which once it had to, until it reads itself.
+ */
+
 void
 ngx_http_vibelock_redis_loop_write(ngx_http_vibelock_redis_t *redis)
 {
+    int                 done;
+    redisAsyncContext  *ac;
+
+    ac = redis->ac;
+
     redis->writing = 1;
 
-    redisAsyncHandleWrite(redis->ac);
+    if (!(ac->c.flags & REDIS_CONNECTED)
+        || redisBufferWrite(&ac->c, &done) != REDIS_OK)
+    {
+        redisAsyncHandleWrite(ac);
+
+    } else if (done || ngx_http_vibelock_redis_tls_reads(redis->ssl)) {
+        ngx_http_vibelock_redis_loop_del_write(redis);
+
+    } else {
+        ngx_http_vibelock_redis_loop_later(redis);
+    }
 
     redis->writing = 0;
 }

@@ -69,7 +69,7 @@ ngx_http_vibelock_redis_tls_cleanup(void *data)
 
 ngx_int_t
 ngx_http_vibelock_redis_tls_start(ngx_http_vibelock_redis_url_t *url,
-    redisContext *c)
+    redisContext *c, void **sslp)
 {
     SSL  *ssl;
 
@@ -85,7 +85,16 @@ ngx_http_vibelock_redis_tls_start(ngx_http_vibelock_redis_url_t *url,
         return NGX_ERROR;
     }
 
+    *sslp = ssl;
+
     return NGX_OK;
+}
+
+
+ngx_uint_t
+ngx_http_vibelock_redis_tls_reads(void *ssl)
+{
+    return ssl && SSL_want_read((SSL *) ssl);
 }
 
 
@@ -145,9 +154,16 @@ ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf,
 
 ngx_int_t
 ngx_http_vibelock_redis_tls_start(ngx_http_vibelock_redis_url_t *url,
-    redisContext *c)
+    redisContext *c, void **ssl)
 {
     return NGX_ERROR;
+}
+
+
+ngx_uint_t
+ngx_http_vibelock_redis_tls_reads(void *ssl)
+{
+    return 0;
 }
 
 

@@ -28,11 +28,19 @@ char *ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf,
     ngx_http_vibelock_redis_url_t *url);
 
 /*
- * Begins TLS on a connection that is being made.  NGX_OK, NGX_ERROR.
+ * Begins TLS on a connection that is being made: "ssl" is hiredis's to free.
+ * NGX_OK, NGX_ERROR.
  */
 
 ngx_int_t ngx_http_vibelock_redis_tls_start(
-    ngx_http_vibelock_redis_url_t *url, redisContext *c);
+    ngx_http_vibelock_redis_url_t *url, redisContext *c, void **ssl);
+
+/*
+ * 1 after a write that has to wait until something was read; "ssl" is NULL
+ * where there is no TLS.
+ */
+
+ngx_uint_t ngx_http_vibelock_redis_tls_reads(void *ssl);
 
 
 #endif /* _NGX_HTTP_VIBELOCK_REDIS_TLS_H_INCLUDED_ */

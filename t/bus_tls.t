@@ -7,13 +7,17 @@ use strict;
 use warnings;
 
 use File::Temp ();
+use IO::Select;
+use IO::Socket::IP;
+use Socket qw(IPPROTO_TCP SOL_SOCKET SO_RCVBUF TCP_MAXSEG);
 use Test::More;
 
 use Vibelock::Fleet;
 use Vibelock::Port qw(free_port);
-use Vibelock::Process qw(run);
+use Vibelock::Process qw(end_group fork_child run);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
+use Vibelock::Util qw(write_file);
 
 my $probe = Vibelock::Test->new;
 
@@ -77,11 +81,12 @@ sub server {
 }
 
 sub fleet {
-    my ($url, $authorities) = @_;
+    my ($url, $authorities, %how) = @_;
 
-    my $fleet = Vibelock::Fleet->new(redis => $url, gateways => 2,
+    my $fleet = Vibelock::Fleet->new(redis => $url, gateways => 2, %how,
         nginx => { env => { SSL_CERT_FILE => $authorities,
-                            SSL_CERT_DIR => "$dir/none" } });
+                            SSL_CERT_DIR => "$dir/none" },
+                   workers => $how{workers} // 2 });
     $fleet->start;
 
     return $fleet;
@@ -118,6 +123,92 @@ for my $host ('127.0.0.1', 'localhost') {
         $_->finish for $fleet->gateways;
     };
 }
+
+# More than a socket takes at once. No answer is let through before all of it
+# went out, so that only the socket itself can say when it takes more.
+
+use constant { LOGIN => 8192, ALL => 128 * 1500 };
+
+sub narrow {
+    my ($listen, $port, $open) = @_;
+
+    my $select = IO::Select->new($listen);
+    my (%peers, %sent, %held);
+
+    while (my @ready = $select->can_read) {
+        for my $handle (@ready) {
+            if ($handle == $listen) {
+                my $client = $listen->accept or next;
+
+                -s $open or next;
+
+                my $server = IO::Socket::IP->new(PeerHost => '127.0.0.1',
+                                                 PeerPort => $port) or die $!;
+
+                @peers{$client, $server} = ($server, $client);
+                @sent{$client, $server} = (0, undef);
+                $held{$client} = '';
+                $select->add($client, $server);
+                next;
+            }
+
+            my $peer = $peers{$handle} or next;
+
+            my $data;
+
+            unless (sysread $handle, $data, 4096) {
+                $select->remove($handle, $peer);
+                delete @peers{$handle, $peer};
+                close $_ for $handle, $peer;
+                next;
+            }
+
+            # Only clients are counted.
+            if (!defined $sent{$handle}
+                && $sent{$peer} > LOGIN && $sent{$peer} < ALL)
+            {
+                $held{$peer} .= $data;
+                next;
+            }
+
+            syswrite $peer, $data;
+            next unless defined $sent{$handle};
+
+            $sent{$handle} += length $data;
+            syswrite $handle, delete $held{$handle}
+                if $sent{$handle} >= ALL && defined $held{$handle};
+        }
+    }
+
+    return;
+}
+
+subtest 'more than the socket takes' => sub {
+    my $open = File::Temp->new;
+    my $listen = IO::Socket::IP->new(LocalHost => '127.0.0.1', Listen => 50)
+        or die $!;
+
+    # Those who connect have small buffers then.
+    setsockopt $listen, IPPROTO_TCP, TCP_MAXSEG, 1000 or die $!;
+    setsockopt $listen, SOL_SOCKET, SO_RCVBUF, 4096 or die $!;
+
+    my $pid = fork_child(sub { narrow($listen, $good_port, "$open") },
+                         $listen);
+    my $fleet = fleet('rediss://127.0.0.1:' . $listen->sockport,
+                      "$dir/ca.pem", gateways => 1, more => 'timeout=3s',
+                      workers => 1);
+
+    $fleet->release(0, sprintf '%03d%s', $_, '%01' x 250) for 1 .. 128;
+    is($fleet->bus(0)->{queued}, 128, 'many wait');
+
+    write_file("$open", 'is open');
+    ok(wait_for { $fleet->bus(0)->{published} == 128 }, 'and go out');
+    is($fleet->bus(0)->{reconnects}, 0, 'through one connection');
+
+    $fleet->gateway(0)->finish;
+    end_group($pid);
+    $good->cmd('DEL', 'vibelock:ops:releases');
+};
 
 for my $case (
     ['whose certificate is for another host',
