@@ -896,13 +896,21 @@ ngx_http_vibelock_redis_answer(ngx_http_vibelock_redis_t *redis,
 }
 
 
-/* of the command that is answered next */
+/*
+ * Of the command that is answered next.  When there is none before the
+ * connection is ready, no memory was left for it: the deadline that there is
+ * ends that.
+ */
 
 static void
 ngx_http_vibelock_redis_deadline(ngx_http_vibelock_redis_t *redis)
 {
     ngx_msec_int_t                      rest;
     ngx_http_vibelock_redis_command_t  *command;
+
+    if (!redis->connected && ngx_queue_empty(&redis->commands)) {
+        return;
+    }
 
     if (redis->deadline.timer_set) {
         ngx_del_timer(&redis->deadline);
