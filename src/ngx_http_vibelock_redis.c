@@ -445,6 +445,10 @@ ngx_http_vibelock_redis_detach(ngx_http_vibelock_redis_t *redis)
         ac->data = NULL;
     }
 
+    if (redis->url->tls) {
+        ngx_http_vibelock_redis_tls_forget();
+    }
+
     ngx_http_vibelock_redis_loop_detach(redis);
 
     redis->ac = NULL;

@@ -13,6 +13,7 @@
 #if (NGX_HTTP_VIBELOCK_TLS)
 
 #include <hiredis/hiredis_ssl.h>
+#include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
@@ -98,6 +99,13 @@ ngx_http_vibelock_redis_tls_reads(void *ssl)
 }
 
 
+void
+ngx_http_vibelock_redis_tls_forget(void)
+{
+    ERR_clear_error();
+}
+
+
 /* whom the certificate has to be for: OpenSSL takes texts with a final zero */
 
 static ngx_int_t
@@ -164,6 +172,12 @@ ngx_uint_t
 ngx_http_vibelock_redis_tls_reads(void *ssl)
 {
     return 0;
+}
+
+
+void
+ngx_http_vibelock_redis_tls_forget(void)
+{
 }
 
 

@@ -42,5 +42,12 @@ ngx_int_t ngx_http_vibelock_redis_tls_start(
 
 ngx_uint_t ngx_http_vibelock_redis_tls_reads(void *ssl);
 
+/*
+ * After a connection: what OpenSSL has noted of it would be taken for an error
+ * of whatever has TLS in this worker next, and nginx logs it as an alert.
+ */
+
+void ngx_http_vibelock_redis_tls_forget(void);
+
 
 #endif /* _NGX_HTTP_VIBELOCK_REDIS_TLS_H_INCLUDED_ */

@@ -220,10 +220,23 @@ for my $case (
     my ($name, $url, $authorities) = @$case;
 
     subtest "not to a server $name" => sub {
-        my $fleet = fleet($url, $authorities);
+        my $port = free_port();
+        my $fleet = fleet($url, $authorities, gateways => 1, http => <<"CONF");
+            server {
+                listen 127.0.0.1:$port ssl;
+                ssl_certificate $dir/good.pem;
+                ssl_certificate_key $dir/good.key;
+                return 200;
+            }
+CONF
 
         ok(wait_for { $fleet->bus(0)->{reading} =~ /tls|timeout|closed/ },
            'is away');
+
+        # Clients with TLS have nothing to do with it: no alerts of theirs.
+        is((run(['curl', '-sSk', "https://127.0.0.1:$port/"]))[0], 0, 'HTTPS')
+            for 1 .. 5;
+
         ok($fleet->gateway(0)->log_like(qr/the bus of zone "ops" is away/),
            'logged');
         is($fleet->exec(0, 'web'), 200, 'and serves');
