@@ -46,7 +46,7 @@ my %usual = (
     seconds  => 0.1,
     first    => 3000,
     servers  => 1000,
-    count    => { rounds => 5, requests => 300 },
+    count    => { rounds => 9, requests => 300 },
     locks    => 1_000_000,
     held     => { rounds => 7, requests => 50_000 },
     swept    => { rounds => 9, sweep => 1, rate => 1000 },
