@@ -813,7 +813,9 @@ ngx_http_vibelock_bus_read_number(u_char **text, u_char *last, uint64_t *n)
     for (p = *text; p < last && *p >= '0' && *p <= '9'; p++) {
         digit = *p - '0';
 
-        if (value > (UINT64_MAX - digit) / 10) {
+        if (value >= UINT64_MAX / 10
+            && (value > UINT64_MAX / 10 || digit > UINT64_MAX % 10))
+        {
             return NGX_ERROR;
         }
 

@@ -33,7 +33,7 @@ typedef struct {
 
 
 static redisReply *ngx_http_vibelock_redis_object(const redisReadTask *task,
-    int type);
+    int type, size_t more);
 static void *ngx_http_vibelock_redis_object_text(const redisReadTask *task,
     char *text, size_t len);
 static void *ngx_http_vibelock_redis_object_list(const redisReadTask *task,
@@ -110,8 +110,11 @@ ngx_http_vibelock_redis_objects_free(
 }
 
 
+/* with room for "more" bytes behind it */
+
 static redisReply *
-ngx_http_vibelock_redis_object(const redisReadTask *task, int type)
+ngx_http_vibelock_redis_object(const redisReadTask *task, int type,
+    size_t more)
 {
     redisReply                         *parent;
     ngx_http_vibelock_redis_object_t   *object;
@@ -127,11 +130,13 @@ ngx_http_vibelock_redis_object(const redisReadTask *task, int type)
         }
     }
 
-    object = ngx_pcalloc(objects->pool,
-                         sizeof(ngx_http_vibelock_redis_object_t));
+    object = ngx_palloc(objects->pool,
+                        sizeof(ngx_http_vibelock_redis_object_t) + more);
     if (object == NULL) {
         return NULL;
     }
+
+    ngx_memzero(object, sizeof(ngx_http_vibelock_redis_object_t));
 
     object->objects = objects;
     object->reply.type = type;
@@ -149,9 +154,8 @@ static void *
 ngx_http_vibelock_redis_object_text(const redisReadTask *task, char *text,
     size_t len)
 {
-    u_char                             *p;
-    redisReply                         *reply;
-    ngx_http_vibelock_redis_objects_t  *objects;
+    u_char      *p;
+    redisReply  *reply;
 
     if (task->type != REDIS_REPLY_STRING
         && task->type != REDIS_REPLY_STATUS
@@ -160,19 +164,14 @@ ngx_http_vibelock_redis_object_text(const redisReadTask *task, char *text,
         return NULL;
     }
 
-    reply = ngx_http_vibelock_redis_object(task, task->type);
+    /* hiredis writes what an unexpected error says as a string of C */
+
+    reply = ngx_http_vibelock_redis_object(task, task->type, len + 1);
     if (reply == NULL) {
         return NULL;
     }
 
-    objects = task->privdata;
-
-    /* hiredis writes what an unexpected error says as a string of C */
-
-    p = ngx_pnalloc(objects->pool, len + 1);
-    if (p == NULL) {
-        return NULL;
-    }
+    p = (u_char *) reply + sizeof(ngx_http_vibelock_redis_object_t);
 
     *ngx_cpymem(p, text, len) = '\0';
 
@@ -201,7 +200,8 @@ ngx_http_vibelock_redis_object_list(const redisReadTask *task,
 
     objects->elements += n;
 
-    reply = ngx_http_vibelock_redis_object(task, task->type);
+    reply = ngx_http_vibelock_redis_object(task, task->type,
+                                           n * sizeof(redisReply *));
     if (reply == NULL) {
         return NULL;
     }
@@ -210,12 +210,12 @@ ngx_http_vibelock_redis_object_list(const redisReadTask *task,
         return reply;
     }
 
-    reply->element = ngx_pcalloc(objects->pool, n * sizeof(redisReply *));
-    if (reply->element == NULL) {
-        return NULL;
-    }
-
     reply->elements = n;
+    reply->element = (redisReply **)
+                         ((u_char *) reply
+                          + sizeof(ngx_http_vibelock_redis_object_t));
+
+    ngx_memzero(reply->element, n * sizeof(redisReply *));
 
     return reply;
 }
@@ -227,7 +227,7 @@ ngx_http_vibelock_redis_object_number(const redisReadTask *task,
 {
     redisReply  *reply;
 
-    reply = ngx_http_vibelock_redis_object(task, REDIS_REPLY_INTEGER);
+    reply = ngx_http_vibelock_redis_object(task, REDIS_REPLY_INTEGER, 0);
     if (reply == NULL) {
         return NULL;
     }
@@ -241,7 +241,7 @@ ngx_http_vibelock_redis_object_number(const redisReadTask *task,
 static void *
 ngx_http_vibelock_redis_object_nil(const redisReadTask *task)
 {
-    return ngx_http_vibelock_redis_object(task, REDIS_REPLY_NIL);
+    return ngx_http_vibelock_redis_object(task, REDIS_REPLY_NIL, 0);
 }
 
 
