@@ -225,6 +225,7 @@ ngx_http_vibelock_redis_send(ngx_http_vibelock_redis_t *redis, u_char *text,
 
     ngx_queue_insert_tail(&redis->commands, &command->queue);
 
+    redis->sent++;
     ngx_http_vibelock_redis_loop_later(redis);
 
     if (!redis->deadline.timer_set) {

@@ -81,7 +81,8 @@ struct ngx_http_vibelock_redis_s {
     ngx_http_vibelock_redis_objects_t   objects;   /* of its replies */
     ngx_connection_t                   *connection;
     ngx_uint_t                          writing;   /* hiredis is */
-    ngx_uint_t                          pushed;    /* in this turn */
+    ngx_uint_t                          pushed;    /* the rest can wait */
+    ngx_uint_t                          sent;      /* since it was written */
     ngx_resolver_ctx_t                 *resolving;
     ngx_queue_t                         commands;  /* sent, no reply yet */
     ngx_queue_t                         spare;     /* for the next ones */
@@ -142,8 +143,9 @@ ngx_int_t ngx_http_vibelock_redis_clock(ngx_http_vibelock_redis_t *redis);
 void ngx_http_vibelock_redis_flush(ngx_http_vibelock_redis_t *redis);
 
 /*
- * The same for the first command of a turn of the event loop: the others of
- * that turn go out together, at the beginning of the next.
+ * The same, unless there are many at once: what comes behind the first command
+ * of a turn of the event loop goes out with what the next turn brings, and so
+ * do all of the turns after one that had more than one.
  */
 
 void ngx_http_vibelock_redis_push(ngx_http_vibelock_redis_t *redis);

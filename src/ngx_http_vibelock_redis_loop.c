@@ -69,6 +69,7 @@ ngx_http_vibelock_redis_loop_detach(ngx_http_vibelock_redis_t *redis)
 
     redis->connection = NULL;
     redis->pushed = 0;
+    redis->sent = 0;
 
     if (c == NULL) {
         return;
@@ -113,7 +114,10 @@ ngx_http_vibelock_redis_loop_write_handler(ngx_event_t *wev)
     c = wev->data;
     redis = c->data;
 
-    redis->pushed = 0;
+    /* a system call for two turns, while there are many at once */
+
+    redis->pushed = (redis->sent > 1);
+    redis->sent = 0;
 
     ngx_http_vibelock_redis_loop_write(redis);
 }
