@@ -51,7 +51,7 @@ my %usual = (
     held     => { rounds => 7, requests => 50_000 },
     swept    => { rounds => 9, sweep => 1, rate => 1000 },
     growth   => [10_000, 1_000_000],
-    bus      => { rounds => 7, releases => 50 },
+    bus      => { rounds => 15, releases => 25 },
 );
 
 my %quick = (

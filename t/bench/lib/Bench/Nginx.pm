@@ -189,9 +189,11 @@ sub dumped {
     my ($self) = @_;
 
     my $n = ++$self->{dumps};
-    my @pids = $self->pids;
 
-    kill 'USR1', @pids;
+    # By the master, which tells them over a channel: a signal that comes to a
+    # worker just before it waits for events would be seen with the next event.
+
+    kill 'USR1', $self->{pid};
 
     return map {
         my $file = "$self->{dir}/callgrind.$_.$n";
@@ -200,7 +202,7 @@ sub dumped {
             or croak "there is no $file";
 
         $file;
-    } @pids;
+    } $self->pids;
 }
 
 sub stop {
