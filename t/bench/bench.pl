@@ -48,7 +48,7 @@ my %usual = (
     servers  => 1000,
     count    => { rounds => 9, requests => 300 },
     locks    => 1_000_000,
-    held     => { rounds => 7, requests => 50_000 },
+    held     => { rounds => 33, requests => 10_000 },
     swept    => { rounds => 9, sweep => 1, rate => 1000 },
     growth   => [10_000, 1_000_000],
     bus      => { rounds => 15, releases => 25 },

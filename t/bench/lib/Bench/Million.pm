@@ -6,7 +6,7 @@ package Bench::Million;
 #   my $options = { dir => $directory, module => '/path/of.so' };
 #
 #   my @rows = Bench::Million::held($options, $load,
-#       locks => 1000000, rounds => 5, requests => 50000);
+#       locks => 1000000, rounds => 33, requests => 10000);
 #   my $row = Bench::Million::swept($options, $load,
 #       locks => 1000000, rounds => 5, sweep => 5, rate => 1000);
 #
@@ -113,20 +113,29 @@ sub acquiring {
     my ($nginx, $load, $zones, %how) = @_;
 
     my %samples;
-    my %all = (requests => $how{requests}, base => OTHERS);
+    my @zones = @$zones;
 
-    $load->run(filling($nginx, $_, %all)) for @$zones;
+    for my $round (0 .. $how{rounds}) {
 
-    for my $round (1 .. $how{rounds}) {
-        for my $zone ($round % 2 ? @$zones : reverse @$zones) {
+        # Other keys each time: those of the last round are in the processor's
+        # caches, with what is on the way to them.
+
+        my %others = (requests => $how{requests},
+                      base => OTHERS + $round * $how{requests});
+
+        for my $zone (@zones = reverse @zones) {
             my $before = $nginx->cpu_ns;
 
-            $load->run(filling($nginx, $zone, %all));
+            $load->run(filling($nginx, $zone, %others));
 
             push @{ $samples{$zone} },
                 ($nginx->cpu_ns - $before) / $how{requests};
         }
     }
+
+    # The first round is to get warm.
+
+    shift @$_ for values %samples;
 
     return \%samples;
 }
