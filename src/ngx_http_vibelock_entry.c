@@ -203,7 +203,7 @@ ngx_http_vibelock_entry_hex(u_char *p, u_char *owner)
 }
 
 
-/* ngx_sprintf() takes five times as long for it */
+/* ngx_sprintf() takes about four times as long */
 
 static u_char *
 ngx_http_vibelock_entry_number(u_char *p, uint64_t n)

@@ -26,9 +26,9 @@ ngx_int_t ngx_http_vibelock_redis_loop_attach(
     ngx_http_vibelock_redis_t *redis, ngx_event_handler_pt read);
 
 /*
- * Writes what there is to write, now, or later, which is at the beginning of
- * the next turn of the event loop.  hiredis may call back from it that the
- * connection is made, or lost.
+ * Writes what there is to write, now, or later, which is in the next turn of
+ * the event loop, behind all that comes in it.  hiredis may call back from it
+ * that the connection is made, or lost.
  */
 
 void ngx_http_vibelock_redis_loop_write(ngx_http_vibelock_redis_t *redis);
