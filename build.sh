@@ -53,11 +53,15 @@ usage: ./build.sh <command>
                               named; as root
   package                     build a Debian package for the nginx of this
                               machine: build/libnginx-mod-http-vibelock_*.deb
-  bench [--count] [--quick]   build, and measure beside what people would use
-                              instead; writes docs/performance.md's figures
+  bench [--count] [--quick] [--part=<name>]...
+                              build, and measure beside what people would use
+                              instead, for some ten minutes; writes
+                              docs/performance.md's figures
     --count                   instructions too, which say more on a machine
                               that has other work
     --quick                   less of it, for about a minute; writes nothing
+    --part=<name>             this alone, and writes nothing: requests, count,
+                              held, swept, growth or bus
   clean                       remove build/
 
 build, run, test and bench install first what they need and is missing.
@@ -77,6 +81,11 @@ main() {
     local command=${1:-help}
 
     [ $# -eq 0 ] || shift
+
+    # Whoever asks has not said yet that anything may be installed.
+    case ${1:-} in
+        -h | --help) command=help ;;
+    esac
 
     case $command in
         deps)           deps "$@" ;;
@@ -137,6 +146,9 @@ need() {
     local package missing=()
 
     for package in "$@"; do
+        case " ${missing[*]} " in
+            *" $package "*) continue ;;
+        esac
         installed "$package" || missing+=("$package")
     done
 
@@ -932,10 +944,31 @@ export_tree() {
 # Measuring
 
 bench() {
+    local argument
+
+    for argument in "$@"; do
+        case $argument in
+            --count | --quick | --smoke | --keep) ;;
+            --part=requests | --part=count | --part=held | --part=swept) ;;
+            --part=growth | --part=bus) ;;
+            --part=*) die "bench: no part \"${argument#--part=}\"; there are" \
+                          "requests, count, held, swept, growth and bus" ;;
+            *)        die "bench: no option \"$argument\"; there are --count," \
+                          "--quick and --part=<name>" ;;
+        esac
+    done
+
     deps build bench
     build_flavour plain
 
-    VIBELOCK_MODULE=$PWD/build/$MODULE.so perl t/bench/bench.pl "$@"
+    # Two at once would measure each other. What perl starts has not the lock.
+    (
+        flock -n 9 || die "bench: it runs already in this directory, and two" \
+                          "at once disturb each other; wait until it ends"
+
+        VIBELOCK_MODULE=$PWD/build/$MODULE.so \
+            perl t/bench/bench.pl "$@" 9>&-
+    ) 9> build/bench.lock
 }
 
 

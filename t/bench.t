@@ -41,6 +41,15 @@ for my $row (@rows) {
 my ($usage) = run([$^X, "$bench/bench.pl", '--nonsense']);
 isnt($usage, 0, 'an unknown option is refused');
 
+my ($part, $parts) = run([$^X, "$bench/bench.pl", '--part=nonsense']);
+isnt($part, 0, 'an unknown part is refused');
+like($parts, qr/no part "nonsense".*\bheld\b/, 'and those are named that are');
+
+my ($none, $missing) = run([$^X, "$bench/bench.pl", '--smoke'],
+                           env => { VIBELOCK_MODULE => '/nowhere/it.so' });
+isnt($none, 0, 'it needs a module');
+like($missing, qr{no module /nowhere/it\.so; .*build}, 'and says what makes it');
+
 # Whether two runs agree.
 
 my $table = <<'END';

@@ -15,6 +15,7 @@
 
 use strict;
 use warnings;
+use filetest 'access';
 
 use Cwd qw(abs_path);
 use File::Basename qw(dirname);
@@ -82,6 +83,7 @@ my %smoke = (
     bus      => { rounds => 1, releases => 3 },
 );
 
+my @all = qw(requests count held swept growth bus);
 my ($count, $quick, $smoke, $keep, @parts);
 
 GetOptions(
@@ -93,9 +95,15 @@ GetOptions(
 ) && !@ARGV or die "usage: bench.pl [--count] [--quick | --smoke]"
                  . " [--part=<name>]... [--keep]\n";
 
+for my $name (@parts) {
+    grep { $_ eq $name } @all
+        or die "there is no part \"$name\"; there are @all\n";
+}
+
 my $how = $smoke ? \%smoke : $quick ? \%quick : \%usual;
-my %part = map { $_ => 1 } @parts ? @parts
-         : (qw(requests held swept growth bus), $count ? 'count' : ());
+my %part = map { $_ => 1 }
+           (@parts ? @parts : grep { $_ ne 'count' } @all),
+           $count ? 'count' : ();
 
 die "there is no valgrind, which --count needs\n"
     if $part{count} && !program('valgrind');
@@ -103,8 +111,23 @@ die "there is no valgrind, which --count needs\n"
 $SIG{ALRM} = sub { die "it took more than $how->{limit} s\n" };
 alarm $how->{limit};
 
-my $module = abs_path($ENV{VIBELOCK_MODULE}
-                      // "$root/build/ngx_http_vibelock_module.so");
+my $module = $ENV{VIBELOCK_MODULE}
+             // "$root/build/ngx_http_vibelock_module.so";
+
+die "there is no module $module; ./build.sh build makes one\n"
+    unless -f $module;
+
+$module = abs_path($module);
+
+# Better known before it took ten minutes.
+
+my $page = "$root/docs/performance.md";
+my $writes = !($quick || $smoke || @parts);
+
+die "docs/performance.md may not be written, and a whole run puts its figures"
+    . " there; --quick writes nothing\n"
+    if $writes && !(-w $page && -w dirname($page));
+
 my $dir = tempdir('vibelock-bench-XXXXXXXX', TMPDIR => 1);
 chmod 0755, $dir;
 
@@ -285,12 +308,11 @@ sub finish {
     print "$text{time}\n" if @timed;
     print "$text{count}\n$text{profile}\n" if @counted;
 
-    my $page = "$root/docs/performance.md";
     my @agreement = $smoke ? () : agreement($page, \%text);
 
     print map { "- $_\n" } @agreement;
 
-    return if $quick || $smoke || @parts;
+    return unless $writes;
 
     $text{machine} .= join '', map { "- $_\n" } @agreement;
 
@@ -316,12 +338,17 @@ sub agreement {
         my ($n, @lines) = $earlier->compare($name => $text->{$name});
 
         $same += $n;
-        push @other, map { "not $_" } @lines;
+        push @other, map { "does not agree: $_" } @lines;
     }
 
-    return (sprintf('beside the run of %s, whose figures stood here before: '
+    return () unless $same + @other;
+
+    return (sprintf('beside the run of %s, whose figures %s: '
                     . '%d of %d ratios agree, each median within the spread of '
-                    . 'the other', $earlier->date, $same, $same + @other),
+                    . 'the other', $earlier->date,
+                    $writes ? 'stood here before'
+                            : 'docs/performance.md has',
+                    $same, $same + @other),
             @other);
 }
 
