@@ -318,6 +318,8 @@ build_flavour() {
     esac
 
     mkdir -p "$dir"
+    [ -w "$dir" ] \
+        || die "$dir is another user's; build as that user, or remove build/"
 
     (
         flock 9
