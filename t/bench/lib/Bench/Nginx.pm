@@ -64,7 +64,10 @@ sub start {
     # Each worker writes what it has counted when it reopens its logs, for
     # which there is a signal; that function has a name in every nginx.
 
-    unshift @command, 'valgrind', '--tool=callgrind',
+    # No debugger comes: what it would come through stays behind in the directory
+    # for temporary files when valgrind is killed.
+
+    unshift @command, 'valgrind', '--tool=callgrind', '--vgdb=no',
         "--callgrind-out-file=$dir/callgrind.%p",
         '--dump-before=ngx_reopen_files'
         if $self->{count};
