@@ -13,6 +13,7 @@ use Test::More;
 use lib dirname(abs_path(__FILE__)) . '/bench/lib';
 
 use Bench::Earlier;
+use Bench::Requests;
 use Vibelock::Process qw(run);
 
 plan skip_all => 'it measures the module as it is built for use'
@@ -49,6 +50,22 @@ my ($none, $missing) = run([$^X, "$bench/bench.pl", '--smoke'],
                            env => { VIBELOCK_MODULE => '/nowhere/it.so' });
 isnt($none, 0, 'it needs a module');
 like($missing, qr{no module /nowhere/it\.so; .*build}, 'and says what makes it');
+
+# In what order.
+
+my @pairs = ([qw(exec post)], [qw(guarded local)], [qw(delete return200)]);
+my %before;
+
+for my $round (1 .. 12) {
+    my $n = 0;
+    my %place = map { $_ => $n++ }
+                Bench::Requests::turned($round, bless {}, 'Everything');
+
+    $before{"@$_"} += $place{ $_->[0] } < $place{ $_->[1] } for @pairs;
+}
+
+is_deeply(\%before, { map { ("@$_" => 6) } @pairs },
+          'of two that are compared, each is as often the first');
 
 # Whether two runs agree.
 
@@ -88,3 +105,5 @@ is_deeply([$earlier->compare(time => $table =~ s/0\.50 /0.51 /r)],
           '"the same" is what stands above it');
 
 done_testing();
+
+sub Everything::subject { return 1 }

@@ -207,13 +207,15 @@ sub added {
 }
 
 # Another order in each round: whoever comes after the heaviest is not always
-# the same.
+# the same, nor whoever is first of two. Every other round goes backwards; only
+# after both ways is there another beginning, or two would never change places.
 
 sub turned {
     my ($round, $setup) = @_;
 
-    my @names = map { around($round, grep { $setup->subject($_) } @$_) }
-                around($round, @groups);
+    my $turn = int($round / 2);
+    my @names = map { around($turn, grep { $setup->subject($_) } @$_) }
+                around($turn, @groups);
 
     return $round % 2 ? @names : reverse @names;
 }
