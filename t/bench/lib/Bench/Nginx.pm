@@ -14,6 +14,7 @@ package Bench::Nginx;
 #   $nginx->start;
 #   $nginx->port('name')
 #   $nginx->cpu_ns           processor time of all workers, up to now
+#   $nginx->settle           waits until they have nothing left to do
 #   $nginx->memory_kb        memory of their own, the zones not included
 #   $nginx->counts           instructions since the last call, or the start,
 #                            by part, see Bench::Profile
@@ -27,6 +28,7 @@ use warnings;
 
 use Carp qw(croak);
 use IO::Socket::INET;
+use Time::HiRes qw(sleep);
 
 use Bench::Machine qw(worker_cpu pinned);
 use Bench::Profile;
@@ -34,6 +36,11 @@ use Vibelock::Port qw(free_port);
 use Vibelock::Process qw(spawn alive wait_exit end_group);
 use Vibelock::Util qw(wait_for read_file write_file);
 use Vibelock::Workers;
+
+# Workers that use less than a thirtieth of their time have nothing to do: now
+# and then there is a timer of theirs.
+
+use constant QUIET => 0.03;     # seconds
 
 sub new {
     my ($class, %how) = @_;
@@ -156,6 +163,25 @@ sub cpu_ns {
     }
 
     return $ns;
+}
+
+sub settle {
+    my ($self) = @_;
+
+    my $before = $self->cpu_ns;
+
+    wait_for {
+        sleep QUIET;
+
+        my $now = $self->cpu_ns;
+        my $used = $now - $before;
+
+        $before = $now;
+
+        $used < QUIET * 1e9 / 30
+    } or croak "nginx in $self->{dir} is always busy";
+
+    return;
 }
 
 sub memory_kb {
