@@ -8,12 +8,14 @@ use warnings;
 
 use Cwd qw(abs_path);
 use File::Basename qw(dirname);
+use File::Temp ();
 use Test::More;
 
 use lib dirname(abs_path(__FILE__)) . '/bench/lib';
 
 use Bench::Earlier;
 use Bench::Requests;
+use Bench::Setup;
 use Vibelock::Process qw(run);
 
 plan skip_all => 'it measures the module as it is built for use'
@@ -50,6 +52,22 @@ my ($none, $missing) = run([$^X, "$bench/bench.pl", '--smoke'],
                            env => { VIBELOCK_MODULE => '/nowhere/it.so' });
 isnt($none, 0, 'it needs a module');
 like($missing, qr{no module /nowhere/it\.so; .*build}, 'and says what makes it');
+
+# What is answered and not done is no figure.
+
+my $setup = setup();
+ok(!eval { $setup->subject('checked')->{conf} = 'empty_gif;'; $setup->start },
+   'a guard that looks at no key is refused');
+like($@, qr/^checked does not ask for the key: /, 'and named');
+$setup->stop;
+
+$setup = setup();
+$setup->subject('guarded')->{conf} = 'empty_gif;';
+$setup->start;
+$setup->subject('guarded')->{sent} = 100;
+ok(!eval { $setup->check_done; 1 }, 'and one that takes no lock');
+like($@, qr/^of 100 requests only 0 have acquired a lock /, 'and counted');
+$setup->stop;
 
 # In what order.
 
@@ -105,5 +123,13 @@ is_deeply([$earlier->compare(time => $table =~ s/0\.50 /0.51 /r)],
           '"the same" is what stands above it');
 
 done_testing();
+
+sub setup {
+    return Bench::Setup->new(
+        dir    => File::Temp->newdir,
+        module => $ENV{VIBELOCK_MODULE}
+                  // "$bench/../../build/ngx_http_vibelock_module.so",
+    );
+}
 
 sub Everything::subject { return 1 }

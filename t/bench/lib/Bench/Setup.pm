@@ -12,6 +12,8 @@ package Bench::Setup;
 #   $setup->subjects                 the names of what is measured
 #   $setup->subject('delete')        { name, nginx, port, request, status,
 #                                      span }; undef where a part is missing
+#   $setup->check_done               dies if something was not done that is
+#                                    measured, though all was answered
 #   $setup->stop;
 #
 # Two subjects that are compared answer the same bytes, which start() checks.
@@ -27,6 +29,7 @@ use IO::Socket::INET;
 
 use Bench::Machine qw(both_cpus client_cpu module pin redis_server);
 use Bench::Nginx;
+use Vibelock::Http qw(http_request);
 use Vibelock::Redis;
 use Vibelock::Util qw(read_file write_file);
 
@@ -48,16 +51,18 @@ my $body = sprintf $command, 'x' x (300 - length(sprintf $command, ''));
 
 # By name: the nginx that serves it, the location, and the request.  Where
 # "same" stands, the location returns what that other subject answers; where it
-# is refused before that, "refused" is where it does.
+# is refused before that, "refused" is where it does. "asks" is who looks at the
+# key and the server, "locks" who takes a lock and gives it back.
 
 my %subjects = (
 
     delete => {
-        nginx => 'vibelock', method => 'DELETE', path => 'lock',
+        nginx => 'vibelock', method => 'DELETE', path => 'lock', asks => 1,
         conf => 'vibelock_release zone=ops;',
     },
     published => {
         nginx => 'bus', method => 'DELETE', path => 'lock', published => 1,
+        asks => 1,
         conf => 'vibelock_release zone=ops;',
     },
     return200 => {
@@ -67,6 +72,7 @@ my %subjects = (
 
     busy => {
         nginx => 'vibelock2', path => 'deploy', hot => 1, status => 409,
+        asks => 1,
         conf => 'vibelock deploy zone=ops; empty_gif;',
     },
     return409 => {
@@ -87,11 +93,11 @@ END
         nginx => 'plain', path => 'exec', conf => 'empty_gif;',
     },
     guarded => {
-        nginx => 'bare', path => 'exec',
+        nginx => 'bare', path => 'exec', locks => 1,
         conf => 'vibelock exec zone=ops; empty_gif;',
     },
     checked => {
-        nginx => 'vibelock', path => 'exec',
+        nginx => 'vibelock', path => 'exec', asks => 1, locks => 1,
         conf => 'vibelock exec zone=ops; empty_gif;',
     },
     limited => {
@@ -138,7 +144,8 @@ END
         conf => 'limit_conn servers 1; proxy_pass http://platform;',
     },
     proxied_guarded => {
-        nginx => 'vibelock', path => 'deploy', conf => <<'END',
+        nginx => 'vibelock', path => 'deploy', asks => 1, locks => 1,
+        conf => <<'END',
             vibelock deploy zone=ops;
             vibelock_ttl 15m;
             vibelock_overrun on;
@@ -152,6 +159,7 @@ END
     },
     exec => {
         nginx => 'vibelock', method => 'POST', path => 'exec', body => $body,
+        asks => 1, locks => 1,
         conf => <<'END',
             vibelock exec zone=ops;
             vibelock_ttl json=timeout default=60s add=90s max=1h;
@@ -284,11 +292,12 @@ sub start_vibelock {
     my $zone = 'vibelock_zone $server_id zone=ops:10m sweep=1h;';
     my $registry = registry("$self->{dir}/registry.json", $self->{servers});
     my @modules = (modules => [$self->{module}]);
+    my @status = (servers => status_server());
 
-    $self->start_nginx('vibelock', @modules,
+    $self->start_nginx('vibelock', @modules, @status,
         http => join "\n", $zone, $registry, $self->{platform});
 
-    $self->start_nginx('bare', @modules, http => $zone);
+    $self->start_nginx('bare', @modules, @status, http => $zone);
 
     $self->start_bus($zone) if $self->{subject}{published};
 
@@ -297,6 +306,12 @@ sub start_vibelock {
         hold => 'vibelock deploy zone=ops; vibelock_ttl 1h;');
 
     return;
+}
+
+# Tells what was done.
+
+sub status_server {
+    return { status => 'location / { vibelock_status json; }' };
 }
 
 # The directive, and its file.
@@ -327,22 +342,12 @@ sub start_bus {
         = $self->{servers} * ($self->{count} ? 1 : 100);
 
     $self->start_nginx('bus', modules => [$self->{module}],
+        servers => status_server(),
         http => join "\n", $zone,
             registry("$self->{dir}/registry_bus.json", $servers),
             'vibelock_redis redis://127.0.0.1:' . $self->{redis}->port . ';');
 
     return;
-}
-
-# How many releases came to Redis.
-
-sub published {
-    my ($self) = @_;
-
-    my %stream = @{ $self->{redis}->cmd('XINFO', 'STREAM',
-                                        'vibelock:ops:releases') };
-
-    return $stream{'entries-added'};
 }
 
 sub lua_modules {
@@ -535,6 +540,8 @@ sub check {
     croak "$s->{name} answers $answer"
         unless $answer =~ m{^HTTP/1\.1 $s->{status} };
 
+    $self->check_asks($s) if $s->{asks};
+
     return unless $s->{same};
 
     my $one = shape($answer);
@@ -544,6 +551,69 @@ sub check {
         unless $one eq $other;
 
     return;
+}
+
+# Neither a key that is not in the registry passes nor a server.
+
+sub check_asks {
+    my ($self, $s) = @_;
+
+    my $mark = COUNTER;
+    my $id = $s->{hot} ? FIRST : qr/$mark/;
+
+    my $key = ask({ %$s, request => $s->{request} =~ s/vl_live_/vl_dead_/r });
+    my $server = ask({ %$s, request => $s->{request} =~ s/$id/@{['f' x 12]}/r });
+
+    croak "$s->{name} does not ask for the key: $key"
+        unless $key =~ m{^HTTP/1\.1 401 };
+    croak "$s->{name} does not ask for the server: $server"
+        unless $server =~ m{^HTTP/1\.1 404 };
+
+    return;
+}
+
+# A request that took no lock costs less than one that did. So does a release
+# that was merged, or lost as too many waited, or was not read back.
+
+sub check_done {
+    my ($self) = @_;
+
+    my (%sent, $count);
+
+    for my $s (values %{ $self->{subject} }) {
+        $sent{ $s->{nginx}{dir} } += $s->{sent} // 0 if $s->{locks};
+    }
+
+    for my $nginx (values %{ $self->{nginx} }) {
+        my $sent = $sent{ $nginx->{dir} } or next;
+
+        for my $done (qw(acquired released)) {
+            $count = counter($nginx, $done);
+
+            croak "of $sent requests only $count have $done a lock"
+                if $count < $sent;
+        }
+    }
+
+    my $s = $self->{subject}{published} or return;
+
+    for my $done (qw(published received)) {
+        $count = counter($s->{nginx}, $done);
+
+        croak "of $s->{sent} releases only $count were $done"
+            if $count < 0.95 * ($s->{sent} // 0);
+    }
+
+    return;
+}
+
+sub counter {
+    my ($nginx, $name) = @_;
+
+    my $status = http_request(port => $nginx->port('status'))->body;
+
+    return $status =~ /"$name":(\d+)/
+        ? $1 : croak "the status has no $name: $status";
 }
 
 # An answer without what changes by the second, its headers in order.
