@@ -45,10 +45,13 @@ sub held {
         modules => [$options->{module}],
         http    => join("\n", map {
             "vibelock_zone \$server_id zone=$_:$size sweep=1h;" } keys %zones),
-        servers => { map {
-            $_           => guarded($_),
-            "fill_$_"    => guarded($_, 'vibelock_keep 1; vibelock_ttl 1d;'),
-        } keys %zones },
+        servers => {
+            status => 'location / { vibelock_status json; }',
+            map {
+                $_        => guarded($_),
+                "fill_$_" => guarded($_, 'vibelock_keep 1; vibelock_ttl 1d;'),
+            } keys %zones,
+        },
     )->start;
 
     for my $zone (keys %zones) {
@@ -57,12 +60,21 @@ sub held {
 
     my $samples = acquiring($nginx, $load, [keys %zones], %how);
 
-    my $more = $load->run(filling($nginx, 'fill_many', requests => 2 * $locks,
-                                  base => $locks, stop => 1, others => 1));
+    # Until there is no room.
+
+    $load->run(filling($nginx, 'fill_many', requests => 2 * $locks,
+                       base => $locks, stop => 1, others => 1));
+
+    my %held = held_in($nginx);
 
     $nginx->stop;
 
-    my $held = $locks + $more->{good};
+    croak "of $locks locks only $held{many} are held"
+        if $held{many} < $locks;
+    croak 'of ' . FEW . " locks only $held{few} are held"
+        if $held{few} != FEW;
+
+    my $held = $held{many};
     my $redis = redis_bytes($locks);
 
     return (
@@ -85,6 +97,16 @@ sub held {
             } 0 .. $how{rounds} - 1],
         ),
     );
+}
+
+# What the status counts, by zone: an answer does not say that a lock was kept.
+
+sub held_in {
+    my ($nginx) = @_;
+
+    my $status = http_request(port => $nginx->port('status'))->body;
+
+    return $status =~ /"name":"(\w+)","locks":\{"held":(\d+)/g;
 }
 
 sub words { return Bench::Row::thousands($_[0]) }
@@ -230,6 +252,11 @@ sub expiring {
     croak 'it took too long to take the locks' unless $end;
 
     my $without = waiting($nginx, $load, $window, %how);
+
+    my %held = held_in($nginx);
+
+    croak "only $held{many} locks are held"
+        if $held{many} < 0.99 * $how{locks};
 
     my $rest = $end - 0.2 - now();
     sleep $rest if $rest > 0;
