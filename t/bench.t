@@ -15,6 +15,7 @@ use lib dirname(abs_path(__FILE__)) . '/bench/lib';
 
 use Bench::Earlier;
 use Bench::Requests;
+use Bench::Row;
 use Bench::Setup;
 use Vibelock::Process qw(run);
 
@@ -68,6 +69,21 @@ $setup->subject('guarded')->{sent} = 100;
 ok(!eval { $setup->check_done; 1 }, 'and one that takes no lock');
 like($@, qr/^of 100 requests only 0 have acquired a lock /, 'and counted');
 $setup->stop;
+
+# The ratio of two differences.
+
+my @differences = ([1, 10], [2, -1], [3, 10], [-1, -20], [2, 12]);
+my @row = (what => 'one', alternative => 'it', unit => 'ns', bar => 0.1,
+           added => 1);
+
+my $row = Bench::Row->new(@row, pairs => \@differences);
+is(($row->cells)[3], '0.20 (-0.100 to 0.30)',
+   'a difference below 0 is no small ratio');
+is($row->met, 0, 'and meets no bar');
+
+$row = Bench::Row->new(@row, pairs => [[1, -1], [1, -2]]);
+is(($row->cells)[3], '', 'beside what costs nothing there is no ratio');
+is($row->met, undef, 'and nothing is decided');
 
 # In what order.
 

@@ -297,7 +297,7 @@ sub row {
                      : [$values[0] - $values[1], $values[2] - $values[3]];
     } 0 .. $#{ $samples->{ $names[0] } };
 
-    return Bench::Row->new(%row, pairs => \@pairs);
+    return Bench::Row->new(%row, pairs => \@pairs, added => !!$row->{added});
 }
 
 1;

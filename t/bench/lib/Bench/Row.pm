@@ -13,6 +13,7 @@ package Bench::Row;
 #       pairs       => [[$ours, $theirs], …],
 #       least       => 1,               the least of ours less that of theirs is
 #                                       looked at: what disturbs only adds to them
+#       added       => 1,               both are differences, see results()
 #       missing     => 'why',           there are no pairs
 #   );
 #   $row->cells     what, alternative, vibelock, ratio, bar, met
@@ -39,10 +40,19 @@ sub median {
         : ($sorted[@sorted / 2] + $sorted[@sorted / 2 - 1]) / 2;
 }
 
-# What a round gives: a ratio, or the value alone.
+# What a round gives: a ratio, or the value alone. A difference may be near 0 or
+# below it in a round that was disturbed, and a ratio to that says nothing, or
+# that a bar is met: there, it is to the median of all rounds.
 
 sub results {
     my ($self) = @_;
+
+    if ($self->{added}) {
+        my $theirs = $self->typical(1);
+
+        return defined $theirs && $theirs > 0
+            ? map { $_->[0] / $theirs } @{ $self->{pairs} } : ();
+    }
 
     return map {
         my ($ours, $theirs) = @$_;
@@ -108,7 +118,7 @@ sub ratio_text {
     return figure($self->result, $self->{unit}) if $self->{least};
     return '' if defined $self->{limit};
 
-    my @results = sort { $a <=> $b } $self->results;
+    my @results = sort { $a <=> $b } $self->results or return '';
     my ($median, $least, $most) =
         map { sprintf $_ < 0.1 ? '%.3f' : '%.2f', $_ }
         median(@results), @results[0, -1];
