@@ -71,8 +71,8 @@ sub start {
     # Each worker writes what it has counted when it reopens its logs, for
     # which there is a signal; that function has a name in every nginx.
 
-    # No debugger comes: what it would come through stays behind in the directory
-    # for temporary files when valgrind is killed.
+    # No debugger comes: what it would come through stays behind, among all
+    # temporary files, when valgrind is killed.
 
     unshift @command, 'valgrind', '--tool=callgrind', '--vgdb=no',
         "--callgrind-out-file=$dir/callgrind.%p",

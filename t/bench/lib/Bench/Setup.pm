@@ -558,11 +558,11 @@ sub check {
 sub check_asks {
     my ($self, $s) = @_;
 
-    my $mark = COUNTER;
-    my $id = $s->{hot} ? FIRST : qr/$mark/;
+    my $id = $s->{hot} ? FIRST : COUNTER;
+    my $none = 'f' x length $id;
 
     my $key = ask({ %$s, request => $s->{request} =~ s/vl_live_/vl_dead_/r });
-    my $server = ask({ %$s, request => $s->{request} =~ s/$id/@{['f' x 12]}/r });
+    my $server = ask({ %$s, request => $s->{request} =~ s/\Q$id/$none/r });
 
     croak "$s->{name} does not ask for the key: $key"
         unless $key =~ m{^HTTP/1\.1 401 };
