@@ -11,22 +11,38 @@
 #include "ngx_http_vibelock_scan.h"
 
 
-#define NGX_HTTP_VIBELOCK_SCAN_MEMBERS  16
+#define NGX_HTTP_VIBELOCK_SCAN_MEMBERS  32
+#define NGX_HTTP_VIBELOCK_SCAN_LEVELS   4
 #define NGX_HTTP_VIBELOCK_SCAN_DIGITS   9
 
-/* a text, and how much of it was read */
+/* a text, how much of it was read, and what was found */
 
 typedef struct {
     u_char       *pos;
     u_char       *last;
-    ngx_uint_t    members;
+    ngx_uint_t    levels;
+    ngx_uint_t    members;      /* of the objects that are open */
     ngx_str_t     names[NGX_HTTP_VIBELOCK_SCAN_MEMBERS];
+    ngx_int_t     found;
+    ngx_uint_t    value;
 } ngx_http_vibelock_scan_t;
 
 
-static ngx_int_t ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan);
+static ngx_int_t ngx_http_vibelock_scan_object(ngx_http_vibelock_scan_t *scan,
+    ngx_str_t *wanted);
+static ngx_int_t ngx_http_vibelock_scan_array(ngx_http_vibelock_scan_t *scan);
+static ngx_int_t ngx_http_vibelock_scan_wanted(ngx_http_vibelock_scan_t *scan,
+    u_char ch);
+static ngx_int_t ngx_http_vibelock_scan_value(ngx_http_vibelock_scan_t *scan,
+    u_char ch);
+static ngx_int_t ngx_http_vibelock_scan_level(ngx_http_vibelock_scan_t *scan,
+    u_char ch);
+static ngx_str_t *ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan,
+    ngx_uint_t first);
 static ngx_int_t ngx_http_vibelock_scan_string(
     ngx_http_vibelock_scan_t *scan);
+static u_char *ngx_http_vibelock_scan_escape(u_char *p, u_char *last);
+static u_char *ngx_http_vibelock_scan_utf8(u_char *p, u_char *last);
 static ngx_int_t ngx_http_vibelock_scan_number(ngx_http_vibelock_scan_t *scan,
     ngx_uint_t *value);
 static ngx_int_t ngx_http_vibelock_scan_word(ngx_http_vibelock_scan_t *scan,
@@ -38,92 +54,207 @@ static void ngx_http_vibelock_scan_space(ngx_http_vibelock_scan_t *scan);
 ngx_int_t
 ngx_http_vibelock_scan(ngx_str_t *text, ngx_str_t *name, ngx_uint_t *value)
 {
-    u_char                     ch;
-    ngx_int_t                  rc, found;
-    ngx_str_t                 *member;
-    ngx_uint_t                 number, wanted;
-    ngx_http_vibelock_scan_t   scan;
+    ngx_http_vibelock_scan_t  scan;
 
     scan.pos = text->data;
     scan.last = text->data + text->len;
+    scan.levels = 0;
     scan.members = 0;
+    scan.found = NGX_DECLINED;
 
-    found = NGX_DECLINED;
-
-    if (ngx_http_vibelock_scan_next(&scan) != '{') {
+    if (ngx_http_vibelock_scan_next(&scan) != '{'
+        || ngx_http_vibelock_scan_object(&scan, name) != NGX_OK)
+    {
         return NGX_AGAIN;
     }
 
-    do {
-        if (ngx_http_vibelock_scan_next(&scan) != '"'
-            || ngx_http_vibelock_scan_name(&scan) != NGX_OK
-            || ngx_http_vibelock_scan_next(&scan) != ':')
-        {
+    ngx_http_vibelock_scan_space(&scan);
+
+    if (scan.pos != scan.last) {
+        return NGX_AGAIN;
+    }
+
+    if (scan.found == NGX_OK) {
+        *value = scan.value;
+    }
+
+    return scan.found;
+}
+
+
+/* an object, behind its first brace; "wanted" is NULL for one in another */
+
+static ngx_int_t
+ngx_http_vibelock_scan_object(ngx_http_vibelock_scan_t *scan,
+    ngx_str_t *wanted)
+{
+    u_char       ch;
+    ngx_int_t    rc;
+    ngx_str_t   *name;
+    ngx_uint_t   first;
+
+    first = scan->members;
+    ch = ngx_http_vibelock_scan_next(scan);
+
+    if (ch == '}') {
+        return NGX_OK;
+    }
+
+    for ( ;; ) {
+
+        if (ch != '"') {
             return NGX_AGAIN;
         }
 
-        member = &scan.names[scan.members - 1];
-        wanted = (member->len == name->len
-                  && ngx_memcmp(member->data, name->data, name->len) == 0);
+        name = ngx_http_vibelock_scan_name(scan, first);
 
-        switch (ngx_http_vibelock_scan_next(&scan)) {
+        if (name == NULL || ngx_http_vibelock_scan_next(scan) != ':') {
+            return NGX_AGAIN;
+        }
 
-        case '"':
-            rc = wanted ? NGX_AGAIN : ngx_http_vibelock_scan_string(&scan);
-            break;
+        ch = ngx_http_vibelock_scan_next(scan);
 
-        case 't':
-            rc = wanted ? NGX_AGAIN
-                        : ngx_http_vibelock_scan_word(&scan, "rue", 3);
-            break;
+        if (wanted && name->len == wanted->len
+            && ngx_memcmp(name->data, wanted->data, name->len) == 0)
+        {
+            rc = ngx_http_vibelock_scan_wanted(scan, ch);
 
-        case 'f':
-            rc = wanted ? NGX_AGAIN
-                        : ngx_http_vibelock_scan_word(&scan, "alse", 4);
-            break;
-
-        case 'n':
-            rc = ngx_http_vibelock_scan_word(&scan, "ull", 3);
-            break;
-
-        default:
-            rc = ngx_http_vibelock_scan_number(&scan, &number);
-
-            if (rc == NGX_OK && wanted) {
-                *value = number;
-                found = NGX_OK;
-            }
+        } else {
+            rc = ngx_http_vibelock_scan_value(scan, ch);
         }
 
         if (rc != NGX_OK) {
             return NGX_AGAIN;
         }
 
-        ch = ngx_http_vibelock_scan_next(&scan);
+        ch = ngx_http_vibelock_scan_next(scan);
 
-    } while (ch == ',');
+        if (ch == '}') {
+            scan->members = first;
+            return NGX_OK;
+        }
 
-    if (ch != '}') {
-        return NGX_AGAIN;
+        if (ch != ',') {
+            return NGX_AGAIN;
+        }
+
+        ch = ngx_http_vibelock_scan_next(scan);
     }
-
-    ngx_http_vibelock_scan_space(&scan);
-
-    return (scan.pos == scan.last) ? found : NGX_AGAIN;
 }
 
 
-/* the name of a member, behind its first quote */
+/* an array, behind its first bracket */
 
 static ngx_int_t
-ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan)
+ngx_http_vibelock_scan_array(ngx_http_vibelock_scan_t *scan)
+{
+    u_char  ch;
+
+    ch = ngx_http_vibelock_scan_next(scan);
+
+    if (ch == ']') {
+        return NGX_OK;
+    }
+
+    while (ngx_http_vibelock_scan_value(scan, ch) == NGX_OK) {
+
+        ch = ngx_http_vibelock_scan_next(scan);
+
+        if (ch == ']') {
+            return NGX_OK;
+        }
+
+        if (ch != ',') {
+            break;
+        }
+
+        ch = ngx_http_vibelock_scan_next(scan);
+    }
+
+    return NGX_AGAIN;
+}
+
+
+/* the value that is looked for, behind its first character */
+
+static ngx_int_t
+ngx_http_vibelock_scan_wanted(ngx_http_vibelock_scan_t *scan, u_char ch)
+{
+    if (ch == 'n') {
+        return ngx_http_vibelock_scan_word(scan, "ull", 3);
+    }
+
+    scan->found = ngx_http_vibelock_scan_number(scan, &scan->value);
+
+    return scan->found;
+}
+
+
+/* any other, behind its first character */
+
+static ngx_int_t
+ngx_http_vibelock_scan_value(ngx_http_vibelock_scan_t *scan, u_char ch)
+{
+    ngx_uint_t  number;
+
+    switch (ch) {
+
+    case '"':
+        return ngx_http_vibelock_scan_string(scan);
+
+    case '{':
+    case '[':
+        return ngx_http_vibelock_scan_level(scan, ch);
+
+    case 't':
+        return ngx_http_vibelock_scan_word(scan, "rue", 3);
+
+    case 'f':
+        return ngx_http_vibelock_scan_word(scan, "alse", 4);
+
+    case 'n':
+        return ngx_http_vibelock_scan_word(scan, "ull", 3);
+
+    default:
+        return ngx_http_vibelock_scan_number(scan, &number);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_scan_level(ngx_http_vibelock_scan_t *scan, u_char ch)
+{
+    ngx_int_t  rc;
+
+    if (scan->levels == NGX_HTTP_VIBELOCK_SCAN_LEVELS) {
+        return NGX_AGAIN;
+    }
+
+    scan->levels++;
+
+    rc = (ch == '{') ? ngx_http_vibelock_scan_object(scan, NULL)
+                     : ngx_http_vibelock_scan_array(scan);
+
+    scan->levels--;
+
+    return rc;
+}
+
+
+/*
+ * The name of a member, behind its first quote, of an object whose own names
+ * begin with the first; NULL: it is not plain, or there twice.
+ */
+
+static ngx_str_t *
+ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan, ngx_uint_t first)
 {
     u_char      *p;
     ngx_str_t   *name;
     ngx_uint_t   i;
 
     if (scan->members == NGX_HTTP_VIBELOCK_SCAN_MEMBERS) {
-        return NGX_AGAIN;
+        return NULL;
     }
 
     p = scan->pos + ngx_http_vibelock_plain(scan->pos, scan->last - scan->pos);
@@ -131,7 +262,7 @@ ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan)
     /* an escaped name may be another one's double */
 
     if (p == scan->last || *p != '"') {
-        return NGX_AGAIN;
+        return NULL;
     }
 
     name = &scan->names[scan->members];
@@ -141,17 +272,17 @@ ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan)
 
     scan->pos = p + 1;
 
-    for (i = 0; i < scan->members; i++) {
+    for (i = first; i < scan->members; i++) {
         if (scan->names[i].len == name->len
             && ngx_memcmp(scan->names[i].data, name->data, name->len) == 0)
         {
-            return NGX_AGAIN;
+            return NULL;
         }
     }
 
     scan->members++;
 
-    return NGX_OK;
+    return name;
 }
 
 
@@ -160,45 +291,106 @@ ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan)
 static ngx_int_t
 ngx_http_vibelock_scan_string(ngx_http_vibelock_scan_t *scan)
 {
-    u_char  ch, *p, *last;
+    u_char  *p, *last;
 
     p = scan->pos;
     last = scan->last;
 
-    for ( ;; ) {
+    do {
         p += ngx_http_vibelock_plain(p, last - p);
 
         if (p == last) {
             return NGX_AGAIN;
         }
 
-        ch = *p++;
-
-        if (ch == '"') {
-            scan->pos = p;
+        if (*p == '"') {
+            scan->pos = p + 1;
             return NGX_OK;
         }
 
-        if (ch != '\\' || p == last) {
-            return NGX_AGAIN;
-        }
+        p = (*p == '\\') ? ngx_http_vibelock_scan_escape(p + 1, last)
+                         : ngx_http_vibelock_scan_utf8(p, last);
+    } while (p);
 
-        switch (*p++) {
+    return NGX_AGAIN;
+}
 
-        case '"':
-        case '\\':
-        case '/':
-        case 'b':
-        case 'f':
-        case 'n':
-        case 'r':
-        case 't':
-            break;
 
-        default:
-            return NGX_AGAIN;
-        }
+/* what is behind an escape's backslash: where it ends, or NULL */
+
+static u_char *
+ngx_http_vibelock_scan_escape(u_char *p, u_char *last)
+{
+    ngx_int_t  code;
+
+    if (p == last) {
+        return NULL;
     }
+
+    switch (*p++) {
+
+    case '"':
+    case '\\':
+    case '/':
+    case 'b':
+    case 'f':
+    case 'n':
+    case 'r':
+    case 't':
+        return p;
+
+    case 'u':
+        if (last - p < 4) {
+            return NULL;
+        }
+
+        code = ngx_hextoi(p, 4);
+
+        /* no NUL, and no half of a pair */
+
+        return (code > 0 && (code & 0xf800) != 0xd800) ? p + 4 : NULL;
+
+    default:
+        return NULL;
+    }
+}
+
+
+/*
+ * A character beyond ASCII: where it ends, or NULL.  What is well-formed is
+ * table 3-7 of the Unicode standard; ngx_utf8_decode() takes more.
+ */
+
+static u_char *
+ngx_http_vibelock_scan_utf8(u_char *p, u_char *last)
+{
+    u_char  ch, least, most, *end;
+
+    ch = *p++;
+
+    if (ch < 0xc2 || ch > 0xf4) {
+        return NULL;
+    }
+
+    end = p + (ch < 0xe0 ? 1 : ch < 0xf0 ? 2 : 3);
+
+    if (end > last) {
+        return NULL;
+    }
+
+    least = (ch == 0xe0) ? 0xa0 : (ch == 0xf0) ? 0x90 : 0x80;
+    most = (ch == 0xed) ? 0x9f : (ch == 0xf4) ? 0x8f : 0xbf;
+
+    for ( /* void */ ; p < end; p++) {
+        if (*p < least || *p > most) {
+            return NULL;
+        }
+
+        least = 0x80;
+        most = 0xbf;
+    }
+
+    return p;
 }
 
 

@@ -25,8 +25,10 @@
  * NGX_DECLINED   the object is right, and the member absent or null
  * NGX_AGAIN      the text is not plain, and may be anything
  *
- * Plain is an object of up to 16 members with names that differ, in ASCII; of
- * strings without \u, whole numbers of up to 9 digits, true, false and null.
+ * Plain is an object whose members have names that differ, in ASCII, no more
+ * than 32 in all objects that are open at a time; and four levels of objects
+ * and arrays in it, strings, whole numbers of up to 9 digits, true, false and
+ * null.
  */
 
 ngx_int_t ngx_http_vibelock_scan(ngx_str_t *text, ngx_str_t *name,

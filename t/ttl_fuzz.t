@@ -35,13 +35,22 @@ Vibelock::Fuzz::run_test(
         null    => $body =~ s/60/null/r,
         escapes => $body =~ s/srv/\\"\\\\\\\/\\b\\f\\n\\r\\t\\u0041/r,
         nested  => '{"env":{"timeout":1},"timeout":[]}',
+        levels  => '{"a":[{"b":[{},[]],"c":{"d":1,"e":[2,null]}},3],"b":{}}',
+        deeper  => '{"a":[[[[[1]]]]],"timeout":5}',
+        double  => '{"a":{"b":1,"c":{"b":1},"b":2},"timeout":5}',
+        texts   => '{"a":"\u0000","b":"\ud83d\ude00","c":"\uDFFF\u20aC"}',
+        utf8    => "{\"a\":\"\xd1\x8f \xe2\x82\xac \xf0\x9f\x98\x80\","
+                   . "\"b\":\"\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\","
+                   . "\"c\":\"\xf0\x90\x80\x80\xf4\x8f\xbf\xbf\"}",
+        overlong => "{\"a\":\"\xe0\x9f\xbf \xc1\xbf \xf0\x8f\xbf\xbf\"}",
+        beyond  => "{\"a\":\"\xed\xa0\x80 \xf4\x90\x80\x80\"}",
         real    => '{"timeout":1.5e3}',
         big     => '{"timeout":999999999}',
         bigger  => '{"timeout":1000000000}',
-        members => '{' . join(',', map { "\"m$_\":$_" } 1 .. 17) . '}',
+        members => '{' . join(',', map { "\"m$_\":$_" } 1 .. 33) . '}',
         empty   => '{}',
     },
-    words     => [split ' ', '"timeout" : , { } [ ] 0 60 null true \" \u0041'],
+    words     => [split ' ', '"timeout" : , { } [ ] 0 60 null true \" \u0041 \ud83d'],
 );
 
 done_testing();

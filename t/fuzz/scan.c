@@ -18,6 +18,32 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 
+/* what the scanner needs of nginx */
+
+ngx_int_t
+ngx_hextoi(u_char *line, size_t n)
+{
+    u_char     *digit;
+    ngx_int_t   value;
+
+    static u_char  digits[] = "0123456789abcdef0123456789ABCDEF";
+
+    value = 0;
+
+    for ( /* void */ ; n; n--, line++) {
+
+        digit = memchr(digits, *line, sizeof(digits) - 1);
+        if (digit == NULL) {
+            return NGX_ERROR;
+        }
+
+        value = value * 16 + (digit - digits) % 16;
+    }
+
+    return value;
+}
+
+
 static void
 compare(ngx_int_t rc, ngx_uint_t value, json_t *root)
 {

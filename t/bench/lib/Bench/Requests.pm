@@ -84,6 +84,11 @@ my @rows = (
         by          => 'instructions',
     },
     {
+        what        => 'the same with objects, lists and escapes in the body',
+        alternative => 'a POST as long, unguarded',
+        over        => [qw(exec_rich post)],
+    },
+    {
         what        => '409 on a hot key, two workers',
         alternative => '`return 409` of the same bytes',
         over        => [qw(busy return409)],
@@ -95,6 +100,11 @@ my @rows = (
         alternative => '`limit_conn 1`, and `error_page` of the same bytes',
         over        => [qw(busy limited409)],
     },
+    {
+        what        => 'a request without a guard, in an nginx with the module',
+        alternative => 'in an nginx without it',
+        over        => [qw(unguarded local)],
+    },
 );
 
 # What is compared.
@@ -102,9 +112,9 @@ my @rows = (
 my @groups = (
     [qw(delete return200 published)],
     [qw(busy return409 limited409)],
-    [qw(local guarded checked limited lua lua_redis)],
+    [qw(local guarded checked unguarded limited lua lua_redis)],
     [qw(proxied proxied_guarded proxied_limited)],
-    [qw(post exec)],
+    [qw(post exec exec_rich)],
 );
 
 sub by_time {

@@ -42,12 +42,28 @@ use constant FIRST   => '0' x 12;
 
 my $servers = '~ ^/v1/infra/servers/(?<server_id>[^/]+)';
 
-my $command = '{"command":"cd /srv/app && ./bin/migrate --all %s",'
-            . '"timeout":60,"shell":true}';
+# Bodies of 300 bytes: a plain one, and one that has all that JSON has.
 
-# A body of 300 bytes.
+my $plain = sized('{"command":"cd /srv/app && ./bin/migrate --all %s",'
+                  . '"timeout":60,"shell":true}');
 
-my $body = sprintf $command, 'x' x (300 - length(sprintf $command, ''));
+my $rich = sized('{"command":["./bin/migrate","--all","%s"],'
+                 . '"env":{"APP_ENV":"production","LANG":"C.UTF-8",'
+                 . '"PATHS":["/srv/app/bin","/usr/bin"],"DEBUG":null},'
+                 . '"note":"\"caf\u00e9\": ' . "d\xc3\xa9ploy\xc3\xa9" . '",'
+                 . '"timeout":60,"shell":true}');
+
+sub sized {
+    my ($format) = @_;
+
+    return sprintf $format, 'x' x (300 - length(sprintf $format, ''));
+}
+
+my $exec = <<'END';
+    vibelock exec zone=ops;
+    vibelock_ttl json=timeout default=60s add=90s max=1h;
+    proxy_pass http://platform;
+END
 
 # By name: the nginx that serves it, the location, and the request.  Where
 # "same" stands, the location returns what that other subject answers; where it
@@ -153,18 +169,21 @@ END
 END
     },
 
+    unguarded => {
+        nginx => 'vibelock', path => 'exec', conf => 'empty_gif;',
+    },
+
     post => {
-        nginx => 'plain', method => 'POST', path => 'exec', body => $body,
+        nginx => 'plain', method => 'POST', path => 'exec', body => $plain,
         conf => 'proxy_pass http://platform;',
     },
     exec => {
-        nginx => 'vibelock', method => 'POST', path => 'exec', body => $body,
-        asks => 1, locks => 1,
-        conf => <<'END',
-            vibelock exec zone=ops;
-            vibelock_ttl json=timeout default=60s add=90s max=1h;
-            proxy_pass http://platform;
-END
+        nginx => 'vibelock', method => 'POST', path => 'exec', body => $plain,
+        asks => 1, locks => 1, conf => $exec,
+    },
+    exec_rich => {
+        nginx => 'vibelock', method => 'POST', path => 'exec', body => $rich,
+        asks => 1, locks => 1, conf => $exec,
     },
 );
 
