@@ -77,7 +77,7 @@ my @row = (what => 'one', alternative => 'it', unit => 'ns', bar => 0.1,
            added => 1);
 
 my $row = Bench::Row->new(@row, pairs => \@differences);
-is(($row->cells)[3], '0.20 (-0.100 to 0.30)',
+is(($row->cells)[3], '0.20 (-0.10 to 0.30)',
    'a difference below 0 is no small ratio');
 is($row->met, 0, 'and meets no bar');
 

@@ -133,7 +133,10 @@ chmod 0755, $dir;
 
 my $begun = now();
 my @machine = ('taken on ' . strftime('%Y-%m-%d', gmtime) . ', in '
-               . "$how->{rounds} rounds of each request", describe());
+               . "$how->{rounds} rounds of each request"
+               . ($part{count} ? ", and $how->{count}{rounds} by instructions"
+                               : ''),
+               describe());
 my $load = Bench::Load->new($dir);
 
 my @timed = (requests(), bus(), held(), swept());

@@ -120,7 +120,7 @@ sub ratio_text {
 
     my @results = sort { $a <=> $b } $self->results or return '';
     my ($median, $least, $most) =
-        map { sprintf $_ < 0.1 ? '%.3f' : '%.2f', $_ }
+        map { sprintf abs($_) < 0.1 ? '%.3f' : '%.2f', $_ }
         median(@results), @results[0, -1];
 
     return $least eq $most ? $median : "$median ($least to $most)";
