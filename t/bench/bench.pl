@@ -47,7 +47,7 @@ my %usual = (
     seconds  => 0.1,
     first    => 3000,
     servers  => 1000,
-    count    => { rounds => 9, requests => 300 },
+    count    => { rounds => 9, first => 300, requests => 300 },
     locks    => 1_000_000,
     held     => { rounds => 33, requests => 10_000 },
     swept    => { rounds => 9, sweep => 1, rate => 1000 },
@@ -61,7 +61,7 @@ my %quick = (
     rounds   => 5,
     seconds  => 0.05,
     first    => 1000,
-    count    => { rounds => 2, requests => 100 },
+    count    => { rounds => 2, first => 100, requests => 100 },
     locks    => 100_000,
     held     => { rounds => 5, requests => 5000 },
     swept    => { rounds => 2, sweep => 1, rate => 1000 },
@@ -75,7 +75,7 @@ my %smoke = (
     rounds   => 1,
     seconds  => 0.001,
     first    => 20,
-    count    => { rounds => 1, requests => 10 },
+    count    => { rounds => 1, first => 40, requests => 10 },
     locks    => 2000,
     held     => { rounds => 1, requests => 100 },
     swept    => { rounds => 1, sweep => 1, rate => 100 },
@@ -269,7 +269,8 @@ sub counted {
         my $setup = setup("count$round", count => 1, keep => $keep);
 
         my ($sample, $added) = Bench::Requests::by_count($setup, $load,
-            round => $round, requests => $how->{count}{requests});
+            round => $round,
+            map { $_ => $how->{count}{$_} } qw(first requests));
 
         $setup->check_done;
         $setup->stop;

@@ -9,7 +9,8 @@ package Bench::Requests;
 #   my $samples = Bench::Requests::by_time($setup, $load,
 #                                          rounds => 9, seconds => 0.1);
 #   my ($sample, $added) = Bench::Requests::by_count($setup, $load,
-#                                          round => 1, requests => 300);
+#                                          round => 1, first => 300,
+#                                          requests => 300);
 #   $samples->{delete}      [ns of processor time of one request, by round]
 #   $sample->{delete}       instructions of one request
 #   $added->{delete}        { part => instructions more than the alternative }
@@ -153,7 +154,9 @@ sub time_of {
 }
 
 # Two loads of different length: what a connection costs is in both, the shorter
-# one has as many.
+# one has as many. Before them come so many requests that Lua's compiler has
+# done its work; and as Lua collects its garbage only once in some hundred
+# requests, it gets more of them.
 
 sub by_count {
     my ($setup, $load, %how) = @_;
@@ -161,7 +164,7 @@ sub by_count {
     my (%sample, %counts);
     my $few = 40;
 
-    send_to($load, $setup->subject($_), requests => $few)
+    send_to($load, $setup->subject($_), requests => $how{first})
         for $setup->subjects;
 
     for my $name (turned($how{round}, $setup)) {
@@ -169,14 +172,16 @@ sub by_count {
 
         $s->{nginx}->counts;
 
+        my $requests = $how{requests} * ($s->{collects} ? 10 : 1);
+
         my ($short, $long) = map {
             send_to($load, $s, requests => $_,
                     connections => connections($s));
             $s->{nginx}->counts;
-        } $few, $few + $how{requests};
+        } $few, $few + $requests;
 
         my %one = map {
-            $_ => ($long->{$_} - ($short->{$_} // 0)) / $how{requests}
+            $_ => ($long->{$_} - ($short->{$_} // 0)) / $requests
         } keys %$long;
 
         $sample{$name} = Bench::Profile::sum(values %one);

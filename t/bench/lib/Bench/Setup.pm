@@ -68,7 +68,8 @@ END
 # By name: the nginx that serves it, the location, and the request.  Where
 # "same" stands, the location returns what that other subject answers; where it
 # is refused before that, "refused" is where it does. "asks" is who looks at the
-# key and the server, "locks" who takes a lock and gives it back.
+# key and the server, "locks" who takes a lock and gives it back, "collects" who
+# has garbage to collect, once in many requests.
 
 my %subjects = (
 
@@ -121,7 +122,7 @@ END
         conf => 'limit_conn servers 1; empty_gif;',
     },
     lua => {
-        nginx => 'lua', path => 'exec', conf => <<'END',
+        nginx => 'lua', path => 'exec', collects => 1, conf => <<'END',
             access_by_lua_block {
                 local locks = ngx.shared.locks
 
@@ -140,7 +141,7 @@ END
 END
     },
     lua_redis => {
-        nginx => 'lua', path => 'exec', conf => <<'END',
+        nginx => 'lua', path => 'exec', collects => 1, conf => <<'END',
             access_by_lua_block {
                 return require("redis_lock").take(ngx.var.server_id)
             }
