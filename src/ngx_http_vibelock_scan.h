@@ -26,9 +26,9 @@
  * NGX_AGAIN      the text is not plain, and may be anything
  *
  * Plain is an object whose members have names that differ, in ASCII, no more
- * than 32 in all objects that are open at a time; and four levels of objects
- * and arrays in it, strings, whole numbers of up to 9 digits, true, false and
- * null.
+ * than 32 in all objects that are open at a time; and in it four levels of
+ * objects and arrays, strings without pairs of \u, whole numbers of up to 9
+ * digits, true, false and null.
  */
 
 ngx_int_t ngx_http_vibelock_scan(ngx_str_t *text, ngx_str_t *name,
