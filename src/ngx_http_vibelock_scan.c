@@ -13,7 +13,7 @@
 
 #define NGX_HTTP_VIBELOCK_SCAN_MEMBERS  32
 #define NGX_HTTP_VIBELOCK_SCAN_LEVELS   4
-#define NGX_HTTP_VIBELOCK_SCAN_DIGITS   9
+#define NGX_HTTP_VIBELOCK_SCAN_DIGITS   18
 
 /* a text, how much of it was read, and what was found */
 
@@ -35,6 +35,8 @@ static ngx_int_t ngx_http_vibelock_scan_wanted(ngx_http_vibelock_scan_t *scan,
     u_char ch);
 static ngx_int_t ngx_http_vibelock_scan_value(ngx_http_vibelock_scan_t *scan,
     u_char ch);
+static ngx_int_t ngx_http_vibelock_scan_other(ngx_http_vibelock_scan_t *scan,
+    u_char ch);
 static ngx_int_t ngx_http_vibelock_scan_level(ngx_http_vibelock_scan_t *scan,
     u_char ch);
 static ngx_str_t *ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan,
@@ -44,7 +46,7 @@ static ngx_int_t ngx_http_vibelock_scan_string(
 static u_char *ngx_http_vibelock_scan_escape(u_char *p, u_char *last);
 static u_char *ngx_http_vibelock_scan_utf8(u_char *p, u_char *last);
 static ngx_int_t ngx_http_vibelock_scan_number(ngx_http_vibelock_scan_t *scan,
-    ngx_uint_t *value);
+    u_char ch, ngx_uint_t *value);
 static ngx_int_t ngx_http_vibelock_scan_word(ngx_http_vibelock_scan_t *scan,
     char *word, size_t len);
 static u_char ngx_http_vibelock_scan_next(ngx_http_vibelock_scan_t *scan);
@@ -184,7 +186,7 @@ ngx_http_vibelock_scan_wanted(ngx_http_vibelock_scan_t *scan, u_char ch)
         return ngx_http_vibelock_scan_word(scan, "ull", 3);
     }
 
-    scan->found = ngx_http_vibelock_scan_number(scan, &scan->value);
+    scan->found = ngx_http_vibelock_scan_number(scan, ch, &scan->value);
 
     return scan->found;
 }
@@ -195,8 +197,6 @@ ngx_http_vibelock_scan_wanted(ngx_http_vibelock_scan_t *scan, u_char ch)
 static ngx_int_t
 ngx_http_vibelock_scan_value(ngx_http_vibelock_scan_t *scan, u_char ch)
 {
-    ngx_uint_t  number;
-
     switch (ch) {
 
     case '"':
@@ -215,9 +215,46 @@ ngx_http_vibelock_scan_value(ngx_http_vibelock_scan_t *scan, u_char ch)
     case 'n':
         return ngx_http_vibelock_scan_word(scan, "ull", 3);
 
+    case '-':
+        ch = (scan->pos < scan->last) ? *scan->pos++ : '\0';
+
+        /* fall through */
+
     default:
-        return ngx_http_vibelock_scan_number(scan, &number);
+        return ngx_http_vibelock_scan_other(scan, ch);
     }
+}
+
+
+/* a number that is of no interest: it may have a fraction */
+
+static ngx_int_t
+ngx_http_vibelock_scan_other(ngx_http_vibelock_scan_t *scan, u_char ch)
+{
+    u_char      *p;
+    ngx_uint_t   number;
+
+    if (ngx_http_vibelock_scan_number(scan, ch, &number) != NGX_OK) {
+        return NGX_AGAIN;
+    }
+
+    p = scan->pos;
+
+    if (p == scan->last || *p != '.') {
+        return NGX_OK;
+    }
+
+    do {
+        p++;
+    } while (p < scan->last && *p >= '0' && *p <= '9');
+
+    if (p - scan->pos == 1) {
+        return NGX_AGAIN;
+    }
+
+    scan->pos = p;
+
+    return NGX_OK;
 }
 
 
@@ -310,6 +347,7 @@ ngx_http_vibelock_scan_string(ngx_http_vibelock_scan_t *scan)
 
         p = (*p == '\\') ? ngx_http_vibelock_scan_escape(p + 1, last)
                          : ngx_http_vibelock_scan_utf8(p, last);
+
     } while (p);
 
     return NGX_AGAIN;
@@ -345,10 +383,24 @@ ngx_http_vibelock_scan_escape(u_char *p, u_char *last)
         }
 
         code = ngx_hextoi(p, 4);
+        p += 4;
 
-        /* no NUL, and no half of a pair */
+        if ((code & 0xfc00) == 0xd800) {
 
-        return (code > 0 && (code & 0xf800) != 0xd800) ? p + 4 : NULL;
+            /* half of a pair: the other half has to follow */
+
+            if (last - p < 6 || p[0] != '\\' || p[1] != 'u') {
+                return NULL;
+            }
+
+            code = ngx_hextoi(p + 2, 4);
+
+            return ((code & ~0x3ff) == 0xdc00) ? p + 6 : NULL;
+        }
+
+        /* no NUL, and no second half alone */
+
+        return (code > 0 && (code & 0xfc00) != 0xdc00) ? p : NULL;
 
     default:
         return NULL;
@@ -365,6 +417,7 @@ static u_char *
 ngx_http_vibelock_scan_utf8(u_char *p, u_char *last)
 {
     u_char  ch, least, most, *end;
+    size_t  rest;
 
     ch = *p++;
 
@@ -372,11 +425,13 @@ ngx_http_vibelock_scan_utf8(u_char *p, u_char *last)
         return NULL;
     }
 
-    end = p + (ch < 0xe0 ? 1 : ch < 0xf0 ? 2 : 3);
+    rest = (ch < 0xe0) ? 1 : (ch < 0xf0) ? 2 : 3;
 
-    if (end > last) {
+    if ((size_t) (last - p) < rest) {
         return NULL;
     }
+
+    end = p + rest;
 
     least = (ch == 0xe0) ? 0xa0 : (ch == 0xf0) ? 0x90 : 0x80;
     most = (ch == 0xed) ? 0x9f : (ch == 0xf4) ? 0x8f : 0xbf;
@@ -394,35 +449,30 @@ ngx_http_vibelock_scan_utf8(u_char *p, u_char *last)
 }
 
 
-/* a whole number, behind its first digit */
+/* a whole number, behind its first character */
 
 static ngx_int_t
-ngx_http_vibelock_scan_number(ngx_http_vibelock_scan_t *scan,
+ngx_http_vibelock_scan_number(ngx_http_vibelock_scan_t *scan, u_char ch,
     ngx_uint_t *value)
 {
-    u_char  *start;
+    u_char  *p, *end;
 
-    start = scan->pos - 1;
-    *value = 0;
-
-    for (scan->pos = start; scan->pos < scan->last; scan->pos++) {
-
-        if (*scan->pos < '0' || *scan->pos > '9') {
-            break;
-        }
-
-        if (scan->pos - start == NGX_HTTP_VIBELOCK_SCAN_DIGITS) {
-            return NGX_AGAIN;
-        }
-
-        *value = *value * 10 + (*scan->pos - '0');
-    }
-
-    /* no digit at all, or a zero in front: what comes next tells the rest */
-
-    if (scan->pos == start || (*start == '0' && scan->pos - start > 1)) {
+    if (ch < '0' || ch > '9') {
         return NGX_AGAIN;
     }
+
+    *value = ch - '0';
+
+    /* no digit belongs behind a zero, nor behind the last one that is read */
+
+    p = scan->pos;
+    end = p + ngx_min(scan->last - p, NGX_HTTP_VIBELOCK_SCAN_DIGITS - 1);
+
+    while (*value && p < end && *p >= '0' && *p <= '9') {
+        *value = *value * 10 + (*p++ - '0');
+    }
+
+    scan->pos = p;
 
     return NGX_OK;
 }
