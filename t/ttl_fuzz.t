@@ -55,7 +55,8 @@ Vibelock::Fuzz::run_test(
         members => '{' . join(',', map { "\"m$_\":$_" } 1 .. 33) . '}',
         empty   => '{}',
     },
-    words     => [split ' ', '"timeout" : , { } [ ] 0 60 null true \" \u0041 \ud83d'],
+    words     => [split ' ', '"timeout" : , { } [ ] 0 60 null true \" \u0041'
+                             . ' \ud83d'],
 );
 
 done_testing();

@@ -280,8 +280,8 @@ sub counted {
     }
 
     my $profile = Bench::Profile::table(Bench::Profile::medians(@added),
-        [delete => 'DELETE'], [published => 'published'], [proxied_guarded => 'proxied'],
-        [exec => 'exec'], [busy => '409']);
+        [delete => 'DELETE'], [published => 'published'],
+        [proxied_guarded => 'proxied'], [exec => 'exec'], [busy => '409']);
 
     return ($profile, Bench::Requests::rows(\%samples, 'instructions'));
 }

@@ -15,6 +15,7 @@
 #include "ngx_http_vibelock_scan.h"
 
 
+int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 
@@ -68,6 +69,39 @@ compare(ngx_int_t rc, ngx_uint_t value, json_t *root)
     if (rc != NGX_DECLINED || (field && !json_is_null(field))) {
         abort();
     }
+}
+
+
+/* a scanner that understands nothing would never be wrong */
+
+int
+LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    ngx_str_t   text;
+    ngx_uint_t  i, value;
+
+    static ngx_str_t  name = ngx_string("timeout");
+
+    static char  *plain[] = {
+        "{\"timeout\":5}",
+        "{\"a\":{\"timeout\":1,\"b\":[{},[],null]},\"timeout\":5}",
+        "{\"a\":\"\\u00e9 \\ud83d\\ude00 \\n\",\"timeout\":5}",
+        "{\"a\":\"\xd1\x8f \xe2\x82\xac \xf0\x9f\x98\x80\",\"timeout\":5}",
+        "{\"a\":-1,\"b\":0.50,\"c\":1790000000000,\"timeout\":5}",
+    };
+
+    for (i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
+        text.data = (u_char *) plain[i];
+        text.len = strlen(plain[i]);
+
+        if (ngx_http_vibelock_scan(&text, &name, &value) != NGX_OK
+            || value != 5)
+        {
+            abort();
+        }
+    }
+
+    return 0;
 }
 
 

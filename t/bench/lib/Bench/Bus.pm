@@ -23,8 +23,8 @@ use Vibelock::Util qw(now wait_for);
 # A lock younger than 50 ms is taken for somebody's next.
 use constant OLD => 0.06;
 
-# In each round, a new Redis and new gateways: what differs from one start to the
-# next is then in the spread of a run, not between two runs.
+# In each round, a new Redis and new gateways: what differs from one start to
+# the next is then in the spread of a run, not between two runs.
 
 sub across {
     my ($options, %how) = @_;
@@ -42,8 +42,8 @@ sub across {
     );
 }
 
-# Whoever asks whether it is there has a processor alone: beside them, those that
-# are waited for would wait for it, some milliseconds at a time.
+# Whoever asks whether it is there has a processor alone: beside them, those
+# that are waited for would wait for it, some milliseconds at a time.
 
 sub one_round {
     my ($options, $round, $releases) = @_;
