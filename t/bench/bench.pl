@@ -52,7 +52,7 @@ my %usual = (
     held     => { rounds => 33, requests => 10_000 },
     swept    => { rounds => 9, sweep => 1, rate => 1000 },
     growth   => [10_000, 1_000_000],
-    bus      => { rounds => 15, releases => 25 },
+    bus      => { rounds => 20, releases => 20 },
 );
 
 my %quick = (
@@ -66,7 +66,7 @@ my %quick = (
     held     => { rounds => 5, requests => 5000 },
     swept    => { rounds => 2, sweep => 1, rate => 1000 },
     growth   => [10_000, 50_000],
-    bus      => { rounds => 5, releases => 10 },
+    bus      => { rounds => 5, releases => 8 },
 );
 
 my %smoke = (
