@@ -11,8 +11,8 @@
 #include "ngx_http_vibelock_report.h"
 
 
-/* steps of 128 cells each before the worker looks at its events again */
-#define NGX_HTTP_VIBELOCK_REPORT_STEPS  8
+/* small steps of a walk before the worker looks at its events again */
+#define NGX_HTTP_VIBELOCK_REPORT_STEPS  32
 
 
 static ngx_int_t ngx_http_vibelock_report_zones(ngx_http_request_t *r,

@@ -21,7 +21,7 @@
 
 
 /* cells that one call may touch with the mutex held, beside its own */
-#define NGX_HTTP_VIBELOCK_TABLE_STEP     128
+#define NGX_HTTP_VIBELOCK_TABLE_STEP     32
 
 /* ... and when the zone is full and something may be due: a millisecond */
 #define NGX_HTTP_VIBELOCK_TABLE_FULL     8192

@@ -21,7 +21,7 @@
 #define NGX_HTTP_VIBELOCK_ZONE_PAUSE   1         /* ms */
 
 /* small steps that a worker does before it looks at its events again */
-#define NGX_HTTP_VIBELOCK_ZONE_STEPS   8
+#define NGX_HTTP_VIBELOCK_ZONE_STEPS   16
 
 /* the queue of the bus gets one part of a zone in so many, at most */
 #define NGX_HTTP_VIBELOCK_ZONE_QUEUE   8

@@ -239,7 +239,7 @@ sub swept {
 sub expiring {
     my ($nginx, $load, %how) = @_;
 
-    my $window = $how{sweep} + 3;
+    my $window = $how{sweep} + 6;
     my $end;
 
     # How long it takes to take them all is a guess, on a machine that has
