@@ -54,6 +54,18 @@ my ($none, $missing) = run([$^X, "$bench/bench.pl", '--smoke'],
 isnt($none, 0, 'it needs a module');
 like($missing, qr{no module /nowhere/it\.so; .*build}, 'and says what makes it');
 
+# A valgrind that does not start.
+
+my $path = File::Temp->newdir('vibelock-XXXXXXXX', TMPDIR => 1);
+symlink '/bin/false', "$path/valgrind" or die "symlink: $!";
+
+my ($broken, $before) = run(
+    [$^X, "$bench/bench.pl", '--smoke', '--count', '--part=growth'],
+    env => { PATH => "$path:$ENV{PATH}" }, limit => 60);
+isnt($broken, 0, 'a part that fails ends it');
+like($before, qr/did not start/, 'and says why');
+like($before, qr/^\| memory of a worker /m, 'behind the figures that it had');
+
 # What is answered and not done is no figure.
 
 my $setup = setup();

@@ -139,8 +139,20 @@ my @machine = ('taken on ' . strftime('%Y-%m-%d', gmtime) . ', in '
                describe());
 my $load = Bench::Load->new($dir);
 
-my @timed = (requests(), bus(), held(), swept());
-my ($profile, @counted) = counted();
+my (@timed, @counted, $profile);
+
+eval {
+    push @timed, $_->() for \&requests, \&bus, \&held, \&swept;
+    ($profile, @counted) = counted();
+    1;
+} or do {
+    my $why = $@;
+
+    # What took minutes is not lost with what comes behind it.
+
+    print "\n", Bench::Report::table(@timed), "\n" if @timed;
+    die $why;
+};
 
 finish();
 exit 0;
