@@ -81,6 +81,7 @@ sub describe {
     my ($memory) = read_file('/proc/meminfo') =~ /^MemTotal:\s*(\d+)/m;
     my ($system) = (-e '/etc/os-release' ? read_file('/etc/os-release') : '')
                    =~ /^PRETTY_NAME="?([^"\n]+)/m;
+    my ($kernel) = (POSIX::uname())[2] =~ /^([\d.]+)/;
     my ($load) = read_file('/proc/loadavg') =~ /^(\S+)/;
 
     my @parts = (
@@ -100,8 +101,7 @@ sub describe {
     return (
         sprintf('%s, %d of its processors, %.1f GB', $model // 'processor',
                 scalar @allowed, $memory / 1024 / 1024),
-        join(', ', $system // 'Linux', 'kernel ' . ((POSIX::uname())[2] =~ /^([\d.]+)/)[0],
-             @parts),
+        join(', ', $system // 'Linux', "kernel $kernel", @parts),
         'load when it began: ' . $load,
     );
 }

@@ -45,8 +45,9 @@ sub insert {
     my ($path, $name, $text) = @_;
 
     my $page = read_file($path);
+    my ($begin, $end) = map { "<!-- $_ $name -->\n" } qw(begin end);
 
-    $page =~ s/(<!-- begin \Q$name\E -->\n).*?(<!-- end \Q$name\E -->\n)/$1$text$2/s
+    $page =~ s/(\Q$begin\E).*?(\Q$end\E)/$1$text$2/s
         or croak "$path has no place for $name";
 
     write_file($path, $page);

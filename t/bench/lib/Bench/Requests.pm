@@ -2,8 +2,8 @@ package Bench::Requests;
 
 # What a request costs, by processor time or by instructions: every subject of
 # a setup once in each round, those that are compared one behind the other, so
-# that what changes on the machine meanwhile changes all of them. Instructions do
-# not depend on that, but on where memory lies, which is decided at nginx's
+# that what changes on the machine meanwhile changes all of them. Instructions
+# do not depend on that, but on where memory lies, which is decided at nginx's
 # start: for each of their rounds, the caller starts a setup anew.
 #
 #   my $samples = Bench::Requests::by_time($setup, $load,
@@ -15,7 +15,8 @@ package Bench::Requests;
 #   $sample->{delete}       instructions of one request
 #   $added->{delete}        { part => instructions more than the alternative }
 #   my @rows = Bench::Requests::rows($samples, 'ns' | 'instructions');
-#   Bench::Requests::send_to($load, $setup->subject('delete'), requests => 10000);
+#   Bench::Requests::send_to($load, $setup->subject('delete'),
+#                            requests => 10000);
 
 use strict;
 use warnings;

@@ -11,8 +11,8 @@ package Bench::Row;
 #       limit       => 144,             … or that the value itself may be
 #       decided     => 0,               the bar is another table's
 #       pairs       => [[$ours, $theirs], …],
-#       least       => 1,               the least of ours less that of theirs is
-#                                       looked at: what disturbs only adds to them
+#       least       => 1,               the least of ours less that of theirs
+#                                       counts: what disturbs only adds to them
 #       added       => 1,               both are differences, see results()
 #       missing     => 'why',           there are no pairs
 #   );
