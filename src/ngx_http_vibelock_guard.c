@@ -30,7 +30,9 @@ typedef struct {
 
 
 static ngx_uint_t ngx_http_vibelock_guard_anew(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold);
+    ngx_http_vibelock_guard_conf_t *conf, ngx_http_vibelock_hold_t *hold);
+static ngx_uint_t ngx_http_vibelock_guard_enforced(
+    ngx_http_vibelock_guard_conf_t *conf, ngx_http_vibelock_hold_t *hold);
 static ngx_int_t ngx_http_vibelock_guard_check(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
 static ngx_int_t ngx_http_vibelock_guard_peek(ngx_http_request_t *r,
@@ -129,13 +131,14 @@ ngx_http_vibelock_guard(ngx_http_request_t *r,
             return ngx_http_vibelock_guard_read(r, hold);
         }
 
-        if (!ngx_http_vibelock_guard_anew(r, hold)) {
+        if (!ngx_http_vibelock_guard_anew(r, conf, hold)) {
             ngx_http_vibelock_guard_end_again(r, hold);
             return NGX_DECLINED;
         }
 
-        if (hold->state == NGX_HTTP_VIBELOCK_HOLD_OVER) {
-
+        if (hold->state == NGX_HTTP_VIBELOCK_HOLD_OVER
+            && !ngx_http_vibelock_guard_enforced(conf, hold))
+        {
             /* a redirect drops no lock, wherever it leads: take it again */
 
             hold->state = NGX_HTTP_VIBELOCK_HOLD_CHECKED;
@@ -165,6 +168,8 @@ ngx_http_vibelock_guard(ngx_http_request_t *r,
 
     record->hold = hold;
     record->operation = conf->operation->name;
+    record->token = 0;
+    record->aged = 0;
 
     hold->request = r;
     hold->conf = conf;
@@ -176,25 +181,48 @@ ngx_http_vibelock_guard(ngx_http_request_t *r,
 
 /*
  * A request that was refused, or whose body was bad, may come back through
- * error_page: it is looked at as if it came for the first time.  One that gave
- * its lock back with an empty answer, of which a filter then made a 416, needs
- * the same lock again.
+ * error_page: it is looked at as if it came for the first time.  So is one that
+ * passed in a dry run, and comes to a guard that refuses.  One that gave its
+ * lock back with an empty answer, of which a filter then made a 416, needs the
+ * same lock again.
  */
 
 static ngx_uint_t
 ngx_http_vibelock_guard_anew(ngx_http_request_t *r,
-    ngx_http_vibelock_hold_t *hold)
+    ngx_http_vibelock_guard_conf_t *conf, ngx_http_vibelock_hold_t *hold)
 {
-    if (hold->state == NGX_HTTP_VIBELOCK_HOLD_OVER) {
+    switch (hold->state) {
+
+    case NGX_HTTP_VIBELOCK_HOLD_CHECKED:
+        return 1;
+
+    case NGX_HTTP_VIBELOCK_HOLD_PASSED:
+        return ngx_http_vibelock_guard_enforced(conf, hold);
+
+    case NGX_HTTP_VIBELOCK_HOLD_OVER:
 
         /* while nginx has its upstream, that one's end is the hold's */
 
         return hold->record->result == NGX_HTTP_VIBELOCK_RELEASED
                && !ngx_http_vibelock_ending_answering(r)
                && !r->post_action;
-    }
 
-    return hold->state == NGX_HTTP_VIBELOCK_HOLD_CHECKED;
+    default:
+        return 0;
+    }
+}
+
+
+/*
+ * 1 when a dry run said what would have been, and this guard is none: what the
+ * one let pass, the other has not.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_guard_enforced(ngx_http_vibelock_guard_conf_t *conf,
+    ngx_http_vibelock_hold_t *hold)
+{
+    return hold->conf->dry_run && conf->zone && !conf->dry_run;
 }
 
 

@@ -9,7 +9,7 @@ use warnings;
 
 use Test::More;
 
-use Vibelock::Ends qw(ends lock_of gate);
+use Vibelock::Ends qw(ends lock_of lock_at gate);
 use Vibelock::Test;
 use Vibelock::Upstream;
 
@@ -68,12 +68,28 @@ $t->server(<<'EOC');
     }
     location /late/dry {
         vibelock_dry_run on;
-        error_page 416 = @late;
+        error_page 416 = @dry;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /late/enforced {
+        vibelock_dry_run on;
+        error_page 416 = @other;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
     location @late {
         auth_request /auth;
         proxy_set_header X-Token "token=$vibelock_token";
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location @dry {
+        vibelock_dry_run on;
+        auth_request /auth;
+        proxy_set_header X-Token "token=$vibelock_token";
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location @other {
+        vibelock other zone=z;
+        auth_request /auth;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
     location = /auth {
@@ -205,10 +221,26 @@ for my $where (qw(/empty /own /renamed)) {
     ends($t, $uri, 'RELEASED', 'and gives it back');
 }
 
-# On the way there another request may take it.  What it had before is not what
-# it has then, nor in a dry run, which goes on.
+# After a dry run it needs that of where it comes to, if that is none.
 
-for my $case (['/late', 409, 'BUSY'], ['/late/dry', 206, 'BUSY_DRY_RUN']) {
+{
+    my $uri = '/late/enforced?id=' . ++$n;
+    my $pending = $t->async(GET => $uri, headers => { Range => 'bytes=1-' });
+    $up->accept_request->respond(200) for 1 .. 2;
+    my $x = $up->accept_request;
+    is(lock_at($t, $n)->{operation}, 'other', 'a lock of its own');
+    $x->respond(200, {}, 'body');
+    is($pending->response->body, 'ody', 'and answers');
+    ends($t, $uri, 'RELEASED', 'and gives it back');
+}
+
+# On the way there another request may take it.  What it had before is not what
+# it has then, nor in a dry run, which goes on, unless it comes to where that is
+# off.
+
+for my $case (['/late', 409, 'BUSY'], ['/late/dry', 206, 'BUSY_DRY_RUN'],
+              ['/late/enforced', 409, 'BUSY'])
+{
     my ($where, $status, $result) = @$case;
     my $uri = "$where?id=" . ++$n;
     my $pending = $t->async(GET => $uri, headers => { Range => 'bytes=1-' });
