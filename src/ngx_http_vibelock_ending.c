@@ -122,9 +122,8 @@ ngx_http_vibelock_ending_part(ngx_http_request_t *r)
 off_t
 ngx_http_vibelock_ending_length(ngx_http_request_t *r)
 {
-    if (ngx_http_vibelock_ending_answering(r)
-        && (r->upstream->upgrade || r->filter_finalize))
-    {
+    if (r->upstream->upgrade || r->filter_finalize) {
+
         /*
          * Some servers give their 101 a Content-Length: 0.  An error that a
          * filter made has the length of its page.
@@ -217,8 +216,8 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
         return "the upstream closed early";
     }
 
-    if ((rc >= NGX_HTTP_SPECIAL_RESPONSE || r->filter_finalize)
-        && !u->header_sent)
+    if (ngx_http_vibelock_ending_replaced(r, rc)
+        || (r->filter_finalize && !u->header_sent))
     {
         /*
          * A filter made an error of the header: 412, 416.  The client asked
@@ -238,6 +237,13 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
     }
 
     return ngx_http_vibelock_ending_reason(r, rc);
+}
+
+
+ngx_uint_t
+ngx_http_vibelock_ending_replaced(ngx_http_request_t *r, ngx_int_t rc)
+{
+    return rc >= NGX_HTTP_SPECIAL_RESPONSE && !r->upstream->header_sent;
 }
 
 

@@ -58,7 +58,7 @@ ngx_uint_t ngx_http_vibelock_ending_body(ngx_http_request_t *r);
 ngx_uint_t ngx_http_vibelock_ending_part(ngx_http_request_t *r);
 
 /*
- * How many bytes of a body the client's answer has with this header; -1 when
+ * How many bytes of a body an upstream's answer has with this header; -1 when
  * that is not known, or says nothing of its end.
  */
 
@@ -70,6 +70,14 @@ off_t ngx_http_vibelock_ending_length(ngx_http_request_t *r);
  */
 
 char *ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc);
+
+/*
+ * 1 when nginx lets go of it to answer with "rc", or what error_page has for
+ * that: 416.
+ */
+
+ngx_uint_t ngx_http_vibelock_ending_replaced(ngx_http_request_t *r,
+    ngx_int_t rc);
 
 /*
  * Whether one of the tries from number "from" on had part of the request and

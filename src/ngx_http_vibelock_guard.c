@@ -448,6 +448,7 @@ ngx_http_vibelock_guard_acquire(ngx_http_request_t *r,
     hold->tries = ngx_http_vibelock_ending_tries(r);
     hold->left = hold->tries;
     hold->redirects = r->uri_changes;
+    hold->past = r->upstream;
 
     hold->record->result = NGX_HTTP_VIBELOCK_ACQUIRED;
     hold->record->token = lock.handle.token;

@@ -18,6 +18,8 @@
 
 
 static void ngx_http_vibelock_guard_end_slice(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_vibelock_guard_end_answering(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
 static void ngx_http_vibelock_guard_end_watch(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
 static ngx_http_vibelock_hold_t *ngx_http_vibelock_guard_end_held(
@@ -52,19 +54,18 @@ ngx_http_vibelock_guard_end_again(ngx_http_request_t *r,
         return;
     }
 
-    if (ngx_http_vibelock_ending_answering(r)
+    if (ngx_http_vibelock_guard_end_answering(r, hold)
         && !ngx_http_vibelock_ending_header(r)
         && !ngx_http_vibelock_ending_body(r))
     {
         /* a filter made an error of an answer that still comes: 412 */
 
-        ngx_http_vibelock_guard_end_settle(r, hold,
-                                    "nginx answered with an error of its own");
-        return;
+        hold->why = "nginx answered with an error of its own";
     }
 
     /* what was tried up to here, nginx has gone on from */
 
+    hold->past = r->upstream;
     hold->left = ngx_http_vibelock_ending_tries(r);
     hold->redirects = r->uri_changes;
 
@@ -79,7 +80,7 @@ ngx_http_vibelock_guard_end_again(ngx_http_request_t *r,
 void
 ngx_http_vibelock_guard_header(ngx_http_request_t *r)
 {
-    ngx_uint_t                 over;
+    ngx_uint_t                 over, answering;
     ngx_http_vibelock_hold_t  *hold;
 
     if (r != r->main) {
@@ -96,7 +97,9 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
     hold->seen = 0;
     hold->part = 0;
 
-    if (ngx_http_vibelock_ending_answering(r)) {
+    answering = ngx_http_vibelock_guard_end_answering(r, hold);
+
+    if (answering) {
         ngx_http_vibelock_guard_end_watch(r, hold);
 
         over = ngx_http_vibelock_ending_header(r);
@@ -110,11 +113,12 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
         return;
     }
 
-    if (!ngx_http_vibelock_ending_bodiless(r)) {
+    if (!ngx_http_vibelock_ending_bodiless(r) && r->upstream != hold->past) {
         hold->part = ngx_http_vibelock_ending_part(r);
     }
 
-    hold->length = ngx_http_vibelock_ending_length(r);
+    hold->length = answering ? ngx_http_vibelock_ending_length(r)
+                             : r->headers_out.content_length_n;
 }
 
 
@@ -140,8 +144,8 @@ ngx_http_vibelock_guard_end_slice(ngx_http_request_t *r)
         return;
     }
 
-    if (hold->slice == NULL) {
-        hold->slice = ngx_http_vibelock_ending_unanswered(r, 0);
+    if (hold->why == NULL) {
+        hold->why = ngx_http_vibelock_ending_unanswered(r, 0);
     }
 
     /* at the end, only the first one's headers and status are there */
@@ -153,6 +157,19 @@ ngx_http_vibelock_guard_end_slice(ngx_http_request_t *r)
     if (ngx_http_vibelock_ending_answering(r)) {
         ngx_http_vibelock_guard_end_watch(r, hold);
     }
+}
+
+
+/*
+ * What an upstream still sends that nginx has gone on from, or that there was
+ * before the lock, is not the answer.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_guard_end_answering(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    return r->upstream != hold->past && ngx_http_vibelock_ending_answering(r);
 }
 
 
@@ -188,7 +205,7 @@ ngx_http_vibelock_guard_sent(ngx_http_request_t *r, ngx_int_t rc)
 
     hold = ngx_http_vibelock_guard_end_held(r);
 
-    if (hold == NULL || !ngx_http_vibelock_ending_answering(r)) {
+    if (hold == NULL || !ngx_http_vibelock_guard_end_answering(r, hold)) {
         return rc;
     }
 
@@ -246,7 +263,7 @@ ngx_http_vibelock_guard_body(ngx_http_request_t *r, ngx_chain_t *in)
 
     /* of a response that is still being read, only nginx's reading tells */
 
-    if (ngx_http_vibelock_ending_answering(r)) {
+    if (ngx_http_vibelock_guard_end_answering(r, hold)) {
         over = !hold->part
                && hold->upstream == r->upstream
                && ngx_http_vibelock_ending_body(r);
@@ -304,13 +321,18 @@ ngx_http_vibelock_guard_end_finalize(ngx_http_request_t *r, ngx_int_t rc)
     record = ngx_http_vibelock_record_find(r);
     hold = record->hold;
 
-    if (hold->state == NGX_HTTP_VIBELOCK_HOLD_HELD) {
+    if (hold->state == NGX_HTTP_VIBELOCK_HOLD_HELD
+        && r->upstream != hold->past)
+    {
         why = ngx_http_vibelock_ending_finalize(r, rc);
 
-        if (r != r->main) {
+        if (r != r->main
+            || (why && ngx_http_vibelock_ending_replaced(r, rc)))
+        {
+            /* the answer goes on without it */
 
-            if (hold->slice == NULL) {
-                hold->slice = why;
+            if (hold->why == NULL) {
+                hold->why = why;
             }
 
         } else if (why || !hold->part) {
@@ -388,7 +410,7 @@ ngx_http_vibelock_guard_end_settle(ngx_http_request_t *r,
     }
 
     if (why == NULL) {
-        why = hold->slice;
+        why = hold->why;
     }
 
     if (why == NULL

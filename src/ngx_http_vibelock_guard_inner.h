@@ -45,12 +45,13 @@ typedef struct {
     void                           (*finalize)(ngx_http_request_t *r,
                                                ngx_int_t rc);
 
+    ngx_http_upstream_t             *past;     /* that nginx went on from */
     ngx_uint_t                       tries;    /* before the lock was taken */
     ngx_uint_t                       left;     /* before the last redirect */
     ngx_uint_t                       redirects;
     off_t                            seen;     /* of the answer's body */
     off_t                            length;   /* of it, or -1 */
-    char                            *slice;    /* why one keeps the lock */
+    char                            *why;      /* it is kept at its end */
     unsigned                         part:1;   /* more comes than upstream's */
     unsigned                         keep:1;   /* vibelock_keep said so */
     unsigned                         waited:1; /* for the body */

@@ -32,6 +32,17 @@ $t->server(<<'EOC');
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
         xslt_stylesheet %%DIR%%/sheet.xsl;
     }
+    location /instead {
+        vibelock exec zone=z;
+        proxy_http_version 1.1;
+        proxy_buffering off;
+        error_page 500 /sheet.xsl;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        xslt_stylesheet %%DIR%%/sheet.xsl;
+    }
+    location = /sheet.xsl {
+        root %%DIR%%;
+    }
 EOC
 $t->write_file('sheet.xsl', <<'EOC');
 <xsl:stylesheet version="1.0"
@@ -62,6 +73,21 @@ for my $status (200, 503) {
     select undef, undef, undef, 0.2;
     $pending->abort;
     ends($t, $uri, 'KEPT', "$status: the client leaves within the body");
+    $x->close;
+}
+
+# What the filter cannot read may be all there, and what has its place may not.
+
+for my $case (['RELEASED', '<a', 2], ['KEPT', '<a></b>', 100]) {
+    my ($result, $xml, $length) = @$case;
+
+    my $uri = '/instead?id=' . ++$n;
+    my ($x, $pending) = begins($t, $up, $uri);
+    $x->send_head(200, { 'Content-Type'   => 'text/xml',
+                         'Content-Length' => $length });
+    $x->send($xml);
+    $pending->read_rest;
+    ends($t, $uri, $result, "a file instead of an answer: $result");
     $x->close;
 }
 

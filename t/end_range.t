@@ -10,20 +10,23 @@ use warnings;
 use Test::More;
 
 use Vibelock::Ends qw(ends lock_of lock_at gate);
-use Vibelock::Test;
+use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
+use Vibelock::Util qw(limit);
 
 my $up = Vibelock::Upstream->new;
 my $t = Vibelock::Test->new(workers => 1);
+my $ttl = limit(1);
 
 # nginx looks at conditions only where an answer may go into its cache.
 
-$t->set(UPSTREAM => $up->port);
+$t->set(UPSTREAM => $up->port, TTL => $ttl);
 $t->http(gate() . <<'EOC');
     proxy_cache_path %%DIR%%/cache keys_zone=c:1m;
     proxy_cache_key $arg_id;
 EOC
 $t->server(<<'EOC');
+    listen 127.0.0.1:%%PORT_1%% sndbuf=4k;
     vibelock exec zone=z;
     proxy_force_ranges on;
 
@@ -105,6 +108,37 @@ $t->server(<<'EOC');
         error_page 412 416 = @instead;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
+    location /long {
+        vibelock_ttl %%TTL%%s;
+        vibelock_overrun on;
+        proxy_cache c;
+        error_page 412 416 = @instead;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /before/page {
+        vibelock off;
+        proxy_cache c;
+        error_page 412 416 /412.html?id=$arg_id;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /before/large {
+        vibelock off;
+        proxy_cache c;
+        error_page 412 416 /large.html?id=$arg_id;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /before/none {
+        vibelock off;
+        proxy_cache c;
+        error_page 412 416 = /empty.html?id=$arg_id;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /before/other {
+        vibelock off;
+        proxy_cache c;
+        error_page 412 = @instead;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
     location /none {
         proxy_cache c;
         proxy_buffering off;
@@ -121,20 +155,24 @@ $t->server(<<'EOC');
     location @instead {
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
-    location = /412.html {
+    location ~ html$ {
         root %%DIR%%;
     }
 EOC
 $t->write_file('412.html', 'no');
+$t->write_file('large.html', 'x' x 4_000_000);
+$t->write_file('empty.html', '');
 $t->start;
 
 my $n = 0;
 
 sub begin {
-    my ($where, $name, $value) = @_;
+    my ($where, $name, $value, %how) = @_;
 
     my $uri = "$where?id=" . ++$n;
-    my $pending = $t->async(GET => $uri, headers => { $name => $value });
+    my $pending = $t->connect(%how);
+    $pending->send_request(GET => $uri, headers => { $name => $value,
+                                                     Connection => 'close' });
     my $x = $up->accept_request;
 
     $x->send_head(200, { 'Content-Length' => 1000, ETag => '"a"',
@@ -184,11 +222,77 @@ for my $case (grep { $_->[2] != 304 } @cases) {
 
     my ($uri, $x, $pending) = begin('/other', $name, $value);
     my $y = $up->accept_request;
-    is(lock_of($t, $n), 'stuck', "$name: another upstream is asked");
+    is(lock_of($t, $n), 'running', "$name: another upstream is asked");
     $y->respond(200, {}, 'body of another');
     $pending->response;
     ends($t, $uri, 'KEPT', 'the operation may still run');
     $x->close;
+}
+
+# Which runs with the lock for as long as it takes.
+
+for my $case (grep { $_->[2] != 304 } @cases) {
+    my ($name, $value) = @$case;
+
+    my ($uri, $x, $pending) = begin('/long', $name, $value);
+    my $y = $up->accept_request;
+
+    # Past its TTL a lock that was stuck would be gone.
+
+    my $late = wait_for { (lock_at($t, $n)->{ageMs} // 1e9) > 1000 * $ttl };
+
+    ok($late, "$name: another upstream takes longer than the TTL");
+    is(lock_of($t, $n), 'running', 'the lock is there');
+    $y->respond(200, {}, 'body of another');
+    $pending->response;
+    ends($t, $uri, 'KEPT', 'the operation may still run');
+    cmp_ok(lock_at($t, $n)->{expiresInMs}, '>', 0, 'for another TTL');
+    $x->close;
+}
+
+# What ran before there was a lock has nothing to do with it.
+
+for my $where (qw(/before/page /before/none)) {
+    for my $case (grep { $_->[2] != 304 } @cases) {
+        my ($name, $value) = @$case;
+
+        my ($uri, $x, $pending) = begin($where, $name, $value);
+        $pending->read_rest;
+        ends($t, $uri, 'RELEASED', "$where: $name");
+        $x->close;
+    }
+}
+
+for my $case (grep { $_->[2] != 304 } @cases) {
+    my ($name, $value) = @$case;
+
+    my ($uri, $x, $pending) = begin('/before/large', $name, $value,
+                                    port => $t->port(1), rcvbuf => 4096);
+    ok($pending->await(qr/xxx/), "$name: a part of a file");
+    $pending->close;
+    ends($t, $uri, 'RELEASED', 'a client that does not read all of it');
+    $x->close;
+}
+
+for my $case (grep { $_->[2] == 412 } @cases) {
+    my ($name, $value) = @$case;
+
+    for my $how (['RELEASED', sub { shift->respond(200, {}, 'of another') }],
+                 ['RELEASED', sub { shift->respond(204) }],
+                 ['KEPT', sub { shift->close }],
+                 ['KEPT', sub { my $y = shift;
+                                $y->send_head(200, { 'Content-Length' => 9 });
+                                $y->send('a few'); $y->close }])
+    {
+        my ($result, $end) = @$how;
+        my ($uri, $x, $pending) = begin('/before/other', $name, $value);
+        my $y = $up->accept_request;
+        is(lock_of($t, $n), 'running', "$name: a lock for another upstream");
+        $end->($y);
+        $pending->read_rest;
+        ends($t, $uri, $result, 'as that one ends');
+        $x->close;
+    }
 }
 
 # Nor by an answer without a body, or by none.
@@ -273,6 +377,7 @@ like($t->error_log, qr/is stuck: nginx answered with $_ of its own/,
      'the log says why')
     for 'an error', 'a 304';
 
-unlike($t->error_log, qr/is stuck: (?!nginx answered)/, 'and nothing else');
+unlike($t->error_log, qr/is stuck: (?!nginx answered|the upstream closed)/,
+       'and nothing else');
 
 $t->done;
