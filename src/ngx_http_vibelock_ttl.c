@@ -177,17 +177,28 @@ ngx_http_vibelock_ttl_name(ngx_conf_t *cf, ngx_str_t *param,
     ttl->field.data = param->data + 5;
     ttl->field.len = param->len - 5;
 
-    if (ttl->field.len) {
-        return NGX_CONF_OK;
-    }
-
     name = cf->args->elts;
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "\"%V\" has an empty \"json=\": it must name a field "
-                       "of the body, such as \"json=timeout\"", name);
+    if (ttl->field.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%V\" has an empty \"json=\": it must name a "
+                           "field of the body, such as \"json=timeout\"",
+                           name);
+        return NGX_CONF_ERROR;
+    }
 
-    return NGX_CONF_ERROR;
+    /* JSON may have such a name, but mostly it is a variable's */
+
+    if (ngx_strchr(ttl->field.data, '$')) {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "\"%V\" has \"%V\", where \"$\" makes no "
+                           "variable: the TTL is read from a field \"%V\" of "
+                           "the body; if that is not meant, name another "
+                           "one, such as \"json=timeout\"",
+                           name, param, &ttl->field);
+    }
+
+    return NGX_CONF_OK;
 }
 
 

@@ -8,7 +8,7 @@ use warnings;
 use Test::More;
 
 use Vibelock::Test;
-use Vibelock::Verdict qw(refuses accepts);
+use Vibelock::Verdict qw(refuses accepts warns);
 
 my $t = Vibelock::Test->new;
 
@@ -88,6 +88,18 @@ location_refuses('vibelock_ttl json=a; vibelock_ttl 2s;',
     '"vibelock_ttl" directive is duplicate');
 location_refuses('vibelock_ttl;',
     'invalid number of arguments in "vibelock_ttl" directive');
+
+for my $param ('json=$arg_t', 'json=${arg_t}', 'json=a$') {
+    my ($field) = $param =~ /=(.*)/;
+    warns($t, "$param: no variable, but a name that JSON may have",
+        "\"vibelock_ttl\" has \"$param\", where \"\$\" makes no variable: the"
+        . " TTL is read from a field \"$field\" of the body; if that is not"
+        . ' meant, name another one, such as "json=timeout"',
+        $zone, "location / { vibelock_ttl max=1h $param; }");
+}
+
+warns($t, 'a name without "$"', '', $zone,
+      'location / { vibelock_ttl json=timeout default=60s; }');
 
 my $n = 0;
 accepts($t, 'good values', $zone, join "\n", map {
