@@ -18,6 +18,7 @@
 
 static char *ngx_http_vibelock_ending_reason(ngx_http_request_t *r,
     ngx_int_t rc);
+static ngx_uint_t ngx_http_vibelock_ending_shutdown(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_ending_unmodified(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_ending_cached(ngx_http_upstream_t *u);
 static ngx_uint_t ngx_http_vibelock_ending_fastcgi(ngx_http_upstream_t *u);
@@ -329,11 +330,37 @@ ngx_http_vibelock_ending_reason(ngx_http_request_t *r, ngx_int_t rc)
         return "the upstream closed early";
     }
 
-    if (r->connection->close) {
-        return "its worker was shut down";
+    return ngx_http_vibelock_ending_shutdown(r) ? "its worker was shut down"
+                                                : "the client left";
+}
+
+
+static ngx_uint_t
+ngx_http_vibelock_ending_shutdown(ngx_http_request_t *r)
+{
+#if (NGX_HTTP_V2)
+
+    ngx_connection_t  *c;
+
+    if (r->stream) {
+
+        /*
+         * A stream is not told, and the mark is gone from its connection.  What
+         * the client does to that is seen there, or is done to the stream.
+         */
+
+        c = r->stream->connection->connection;
+
+        return ngx_exiting
+               && c->error
+               && !c->read->eof
+               && !c->read->error
+               && !c->write->error;
     }
 
-    return "the client left";
+#endif
+
+    return r->connection->close;
 }
 
 

@@ -181,4 +181,48 @@ ok(!$other->pending, 'another upstream was not asked');
     ends($t, $_->[0], 'KEPT', 'the connection is gone') for @operations;
 }
 
-$t->done;
+$t->finish;
+
+# Who left while the worker did, and whom it ended: the log tells them apart.
+
+{
+    my $t = Vibelock::Test->new(workers => 1, shutdown_timeout => '2s');
+
+    $t->set(UPSTREAM => $up->port);
+    $t->http(gate());
+    $t->server(<<'EOC');
+        listen 127.0.0.1:%%PORT_1%% http2;
+        location / {
+            vibelock deploy zone=z;
+            proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        }
+EOC
+    $t->start;
+
+    my (%h2, %stream, @x);
+
+    for my $id (qw(ended reset closed aborted)) {
+        $h2{$id} = Vibelock::H2->connect(port => $t->port(1));
+        $stream{$id} = $h2{$id}->request(GET => "/?id=$id");
+        push @x, $up->accept_request;
+    }
+
+    $t->reload;
+    $h2{reset}->reset_stream($stream{reset});
+    $h2{closed}->close;
+    $h2{aborted}->abort;
+
+    for my $id (qw(reset closed aborted)) {
+        ends($t, "/?id=$id", 'KEPT', "$id, while the worker leaves");
+        like($t->error_log,
+             qr/is stuck: the client left, zone "z", key "$id"/, 'says so');
+    }
+
+    ends($t, '/?id=ended', 'KEPT', 'worker_shutdown_timeout');
+    like($t->error_log,
+         qr/is stuck: its worker was shut down, zone "z", key "ended"/,
+         'says so');
+    $t->finish;
+}
+
+Vibelock::Test->done;
