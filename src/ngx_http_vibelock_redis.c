@@ -1027,12 +1027,16 @@ ngx_http_vibelock_redis_read(ngx_http_vibelock_redis_t *redis)
 /*
  * Replies come in the order of their commands.  NGX_ERROR: what was read is no
  * reply, or answers nothing.  A handler may have lost the connection.
+ *
+ * What came with the last reply there was to come answers nothing either, and
+ * no command that its handler sends.
  */
 
 static ngx_int_t
 ngx_http_vibelock_redis_replies(ngx_http_vibelock_redis_t *redis)
 {
     void               *reply;
+    ngx_uint_t          unasked;
     redisAsyncContext  *ac;
 
     ac = redis->ac;
@@ -1047,11 +1051,19 @@ ngx_http_vibelock_redis_replies(ngx_http_vibelock_redis_t *redis)
             return NGX_OK;
         }
 
+        unasked = ngx_queue_head(&redis->commands)
+                  == ngx_queue_last(&redis->commands)
+                  && ngx_http_vibelock_redis_unasked(redis);
+
         ngx_http_vibelock_redis_answer(redis, reply);
         ngx_http_vibelock_redis_objects_reset(&redis->objects);
 
         if (redis->ac != ac) {
             return NGX_OK;
+        }
+
+        if (unasked) {
+            return NGX_ERROR;
         }
     }
 

@@ -117,7 +117,8 @@ sub with_answers {
     };
 }
 
-# hiredis ends the process for an answer to nothing.
+# hiredis ends the process for an answer to nothing. Who reads asks at once, when
+# it has the time: what was there before that does not answer it.
 
 for my $extra ("+OK\r\n", ":1\r\n", "\$-1\r\n", "-ERR what\r\n", "*0\r\n",
                "*2\r\n\$1\r\na\r\n", '$')
@@ -129,6 +130,8 @@ for my $extra ("+OK\r\n", ":1\r\n", "\$-1\r\n", "-ERR what\r\n", "*0\r\n",
     }, sub {
         my ($fleet) = @_;
         ok(wait_for { $fleet->bus(0)->{publishing} eq 'unexpected' }, 'away');
+        ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' },
+           'to read as well');
     });
 }
 
