@@ -661,8 +661,12 @@ ngx_http_vibelock_redis_broken(ngx_http_vibelock_redis_t *redis, int error,
         break;
 
     case REDIS_ERR_PROTOCOL:
-    case REDIS_ERR_OOM:    /* of a list that is too long as well */
         redis->why = NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED;
+        break;
+
+    case REDIS_ERR_OOM:
+        redis->why = NGX_HTTP_VIBELOCK_REDIS_FAILED;
+        redis->err = NGX_ENOMEM;
         break;
 
     default:

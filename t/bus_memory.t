@@ -1,7 +1,8 @@
 #!/usr/bin/perl
 
-# No memory for a command, in the middle of logging in: the connection is given
-# up when its time is over, and made again.
+# No memory for a command: in the middle of logging in, the connection is given
+# up when its time is over; later, at once. It is made again, and the log says
+# why.
 
 use strict;
 use warnings;
@@ -12,37 +13,59 @@ use Test::More;
 
 use Vibelock::Fleet;
 use Vibelock::Redis;
-use Vibelock::Test;
+use Vibelock::Test qw(wait_for);
 
 my $root = dirname(__FILE__);
 my $dir = File::Temp->newdir;
 
 chmod 0755, $dir;
 
-system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
-       "$root/preload/time.c", '-o', "$dir/time.so", '-ldl') == 0
-    or BAIL_OUT('what is to be loaded before nginx does not compile');
-
 my $redis = Vibelock::Redis->start(requirepass => 'secret');
 
-my $fleet = Vibelock::Fleet->new(
-    redis    => 'redis://127.0.0.1:' . $redis->port,
-    gateways => 1,
-    more     => 'password_file=%%DIR%%/password',
-    nginx    => {
-        workers => 1,
-        env     => {
-            LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (),
-                               "$dir/time.so"),
+sub without {
+    my ($what) = @_;
+
+    system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
+           "$root/preload/$what.c", '-o', "$dir/$what.so", '-ldl') == 0
+        or BAIL_OUT('what is to be loaded before nginx does not compile');
+
+    my $fleet = Vibelock::Fleet->new(
+        redis    => 'redis://127.0.0.1:' . $redis->port,
+        gateways => 1,
+        more     => 'password_file=%%DIR%%/password',
+        nginx    => {
+            workers => 1,
+            env     => {
+                LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (),
+                                   "$dir/$what.so"),
+            },
         },
-    },
-);
+    );
 
-$fleet->gateway(0)->write_file('password', 'secret');
-$fleet->start;
+    $fleet->gateway(0)->write_file('password', 'secret');
 
-ok($fleet->working, 'it works in the end');
-ok($fleet->gateway(0)->log_like(qr/is away, it cannot \w+: no reply came/),
-   'after it did not');
+    return $fleet->start;
+}
 
-Vibelock::Test->done;
+subtest 'to log in' => sub {
+    my $fleet = without('time');
+
+    ok($fleet->working, 'it works in the end');
+    ok($fleet->gateway(0)->log_like(qr/is away, it cannot \w+: no reply came/),
+       'after it did not');
+    $fleet->gateway(0)->finish;
+};
+
+subtest 'to publish' => sub {
+    my $fleet = without('append');
+
+    ok($fleet->working, 'it works');
+    $fleet->release(0, 'web');
+    ok(wait_for { $fleet->bus(0)->{published} == 1 }, 'it is sent in the end');
+    ok($fleet->gateway(0)->log_like(
+           qr/is away, it cannot publish: the connection failed, .* \(12: /),
+       'after it could not be');
+    $fleet->gateway(0)->finish;
+};
+
+done_testing();
