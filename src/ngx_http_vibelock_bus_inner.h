@@ -44,6 +44,7 @@ typedef struct {
 
     unsigned                         leased:1;   /* this worker reads it */
     unsigned                         readable:1; /* its stream can be read */
+    unsigned                         known:1;    /* where it ends */
     unsigned                         asked:1;    /* XREAD names it */
 } ngx_http_vibelock_bus_zone_t;
 

@@ -57,8 +57,13 @@ static ngx_uint_t ngx_http_vibelock_bus_read_args(
     ngx_http_vibelock_bus_t *bus);
 static void ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
     redisReply *reply, void *data, uint64_t id);
+static void ngx_http_vibelock_bus_read_part(ngx_http_vibelock_bus_t *bus,
+    redisReply *reply);
+static void ngx_http_vibelock_bus_read_large(ngx_http_vibelock_bus_t *bus,
+    redisReply *stream);
 static ngx_int_t ngx_http_vibelock_bus_read_stream(
     ngx_http_vibelock_bus_t *bus, redisReply *stream);
+static ngx_uint_t ngx_http_vibelock_bus_read_whole(redisReply *entry);
 static ngx_uint_t ngx_http_vibelock_bus_read_ahead(
     ngx_http_vibelock_bus_t *bus, ngx_http_vibelock_bus_id_t *id);
 static void ngx_http_vibelock_bus_read_entry(
@@ -132,6 +137,7 @@ ngx_http_vibelock_bus_read_tick(ngx_http_vibelock_bus_t *bus)
                                                    NGX_HTTP_VIBELOCK_BUS_TERM);
         if (leased != bz->leased) {
             bz->leased = leased;
+            bz->known = 0;
             bus->changed = 1;
         }
 
@@ -164,6 +170,7 @@ ngx_http_vibelock_bus_read_yield(ngx_http_vibelock_bus_t *bus)
 
         if (bz->leased) {
             bz->leased = 0;
+            bz->known = 0;
             ngx_http_vibelock_bus_share_yield(bz->share, bz->pool,
                                               bus->nonce);
         }
@@ -267,6 +274,14 @@ ngx_http_vibelock_bus_read_check(ngx_http_vibelock_bus_t *bus)
             continue;
         }
 
+        if (bz->known) {
+            bz->readable = 1;
+            ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_READS,
+                                       &bus->reader,
+                                       NGX_HTTP_VIBELOCK_REDIS_WORKS, 0);
+            continue;
+        }
+
         argv[1] = (char *) bz->stream.data;
         argvlen[1] = bz->stream.len;
 
@@ -288,7 +303,7 @@ ngx_http_vibelock_bus_read_check(ngx_http_vibelock_bus_t *bus)
     }
 
     if (bus->checks == 0) {
-        ngx_add_timer(&bus->again, NGX_HTTP_VIBELOCK_BUS_AGAIN);
+        ngx_http_vibelock_bus_read_streams(bus);
     }
 }
 
@@ -302,12 +317,26 @@ ngx_http_vibelock_bus_read_checked(ngx_http_vibelock_redis_t *redis,
     ngx_http_vibelock_redis_e      why;
     ngx_http_vibelock_bus_zone_t  *bz;
 
+    bz = data;
+    bus = bz->bus;
+
     if (reply == NULL) {
+
+        /*
+         * the id came before the rest; when all the others were looked at, on
+         * as many connections as it takes, this stream is read
+         */
+
+        if (redis->part
+            && ngx_http_vibelock_bus_read_end(redis->part, &end) == NGX_OK)
+        {
+            bz->known = 1;
+            ngx_http_vibelock_bus_read_place(bz, &end);
+        }
+
         return;
     }
 
-    bz = data;
-    bus = bz->bus;
     why = NGX_HTTP_VIBELOCK_REDIS_WORKS;
 
     if (reply->type == REDIS_REPLY_ERROR) {
@@ -336,7 +365,7 @@ ngx_http_vibelock_bus_read_checked(ngx_http_vibelock_redis_t *redis,
 }
 
 
-/* the id of the last entry, or 0-0: there is none */
+/* the id of the last entry, as far as it came, or 0-0: there is none */
 
 static ngx_int_t
 ngx_http_vibelock_bus_read_end(redisReply *reply,
@@ -357,7 +386,9 @@ ngx_http_vibelock_bus_read_end(redisReply *reply,
 
     entry = reply->element[0];
 
-    if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2) {
+    if (entry == NULL || entry->type != REDIS_REPLY_ARRAY
+        || entry->elements != 2)
+    {
         return NGX_ERROR;
     }
 
@@ -502,6 +533,7 @@ ngx_http_vibelock_bus_read_args(ngx_http_vibelock_bus_t *bus)
     for (i = 0; i < bus->nzones; i++) {
         bz = &bus->zones[i];
         bz->asked = (bz->leased && bz->readable);
+        bz->known = 0;
         streams += bz->asked;
     }
 
@@ -561,6 +593,11 @@ ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
     bus = data;
 
     if (reply == NULL) {
+
+        if (redis->part) {
+            ngx_http_vibelock_bus_read_part(bus, redis->part);
+        }
+
         return;
     }
 
@@ -602,6 +639,73 @@ ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
 }
 
 
+/*
+ * Of a reply that is too large, what came whole is done, and the next one
+ * begins behind it.
+ */
+
+static void
+ngx_http_vibelock_bus_read_part(ngx_http_vibelock_bus_t *bus,
+    redisReply *reply)
+{
+    size_t       i;
+    ngx_int_t    rc;
+    redisReply  *stream;
+
+    if (reply->type != REDIS_REPLY_ARRAY) {
+        return;
+    }
+
+    for (i = 0; i < reply->elements; i++) {
+        stream = reply->element[i];
+
+        if (stream == NULL) {
+            return;
+        }
+
+        rc = ngx_http_vibelock_bus_read_stream(bus, stream);
+
+        if (rc != NGX_OK) {
+            if (rc == NGX_DECLINED && i == 0) {
+                ngx_http_vibelock_bus_read_large(bus, stream);
+            }
+
+            return;
+        }
+    }
+}
+
+
+/* the first entry of a reply is too large for it by itself */
+
+static void
+ngx_http_vibelock_bus_read_large(ngx_http_vibelock_bus_t *bus,
+    redisReply *stream)
+{
+    redisReply                    *entry;
+    ngx_http_vibelock_bus_id_t     id;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    bz = ngx_http_vibelock_bus_read_zone(bus, stream->element[0]);
+    entry = stream->element[1]->element[0];
+
+    if (entry == NULL
+        || ngx_http_vibelock_bus_read_id(entry->element[0], &id) != NGX_OK)
+    {
+        return;
+    }
+
+    ngx_http_vibelock_bus_share_count(bz->share,
+                                      NGX_HTTP_VIBELOCK_BUS_N_RECEIVED);
+    ngx_http_vibelock_bus_apply_skip(bz, &id, NGX_HTTP_VIBELOCK_BUS_TOO_LARGE);
+
+    ngx_http_vibelock_bus_share_place(bz->share, bz->pool, bus->nonce,
+                                      bz->source, &id);
+}
+
+
+/* NGX_DECLINED: not even the first entry is whole */
+
 static ngx_int_t
 ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
     redisReply *stream)
@@ -612,7 +716,9 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
     ngx_http_vibelock_bus_id_t     id, last;
     ngx_http_vibelock_bus_zone_t  *bz;
 
-    if (stream->type != REDIS_REPLY_ARRAY || stream->elements != 2) {
+    if (stream->type != REDIS_REPLY_ARRAY || stream->elements != 2
+        || stream->element[1] == NULL)
+    {
         return NGX_ERROR;
     }
 
@@ -627,6 +733,15 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
 
     for (i = 0; i < entries->elements; i++) {
         entry = entries->element[i];
+
+        if (!ngx_http_vibelock_bus_read_whole(entry)) {
+
+            if (i == 0) {
+                return NGX_DECLINED;
+            }
+
+            break;
+        }
 
         if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2
             || ngx_http_vibelock_bus_read_id(entry->element[0], &id) != NGX_OK)
@@ -661,6 +776,38 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
                                       bz->source, &last);
 
     return NGX_OK;
+}
+
+
+/*
+ * 0 for an entry that only a part came of, or nothing.  What comes last of it
+ * is the last of its values.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_bus_read_whole(redisReply *entry)
+{
+    redisReply  *fields;
+
+    if (entry == NULL) {
+        return 0;
+    }
+
+    /* what is no entry is as whole as it can be */
+
+    if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2) {
+        return 1;
+    }
+
+    fields = entry->element[1];
+
+    if (fields == NULL) {
+        return 0;
+    }
+
+    return fields->type != REDIS_REPLY_ARRAY
+           || fields->elements == 0
+           || fields->element[fields->elements - 1] != NULL;
 }
 
 
@@ -783,7 +930,7 @@ ngx_http_vibelock_bus_read_id(redisReply *text, ngx_http_vibelock_bus_id_t *id)
 {
     u_char  *p, *last;
 
-    if (text->type != REDIS_REPLY_STRING) {
+    if (text == NULL || text->type != REDIS_REPLY_STRING) {
         return NGX_ERROR;
     }
 

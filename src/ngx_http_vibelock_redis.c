@@ -34,6 +34,11 @@
 
 #define NGX_HTTP_VIBELOCK_REDIS_STABLE  1000
 
+/* an error is a line, and what tells a length is a short one */
+
+#define NGX_HTTP_VIBELOCK_REDIS_LINE    65536
+#define NGX_HTTP_VIBELOCK_REDIS_LENGTH  32
+
 
 /* a command that was sent */
 
@@ -90,8 +95,10 @@ static void ngx_http_vibelock_redis_read_handler(ngx_event_t *rev);
 static void ngx_http_vibelock_redis_read(ngx_http_vibelock_redis_t *redis);
 static ngx_int_t ngx_http_vibelock_redis_replies(
     ngx_http_vibelock_redis_t *redis);
-static ngx_uint_t ngx_http_vibelock_redis_unasked(
+static ngx_int_t ngx_http_vibelock_redis_rest(
     ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_redis_large(ngx_http_vibelock_redis_t *redis);
+static size_t ngx_http_vibelock_redis_unread(ngx_http_vibelock_redis_t *redis);
 
 
 void
@@ -1000,7 +1007,16 @@ ngx_http_vibelock_redis_read(ngx_http_vibelock_redis_t *redis)
         return;
     }
 
-    if (ngx_http_vibelock_redis_replies(redis) != NGX_OK) {
+    switch (ngx_http_vibelock_redis_replies(redis)) {
+
+    case NGX_OK:
+        break;
+
+    case NGX_DECLINED:
+        ngx_http_vibelock_redis_large(redis);
+        return;
+
+    default: /* NGX_ERROR */
         ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
                                      0);
         return;
@@ -1030,7 +1046,8 @@ ngx_http_vibelock_redis_read(ngx_http_vibelock_redis_t *redis)
 
 /*
  * Replies come in the order of their commands.  NGX_ERROR: what was read is no
- * reply, or answers nothing.  A handler may have lost the connection.
+ * reply, or answers nothing.  NGX_DECLINED: the reply of the first command is
+ * too large.  A handler may have lost the connection.
  *
  * What came with the last reply there was to come answers nothing either, and
  * no command that its handler sends.
@@ -1048,16 +1065,16 @@ ngx_http_vibelock_redis_replies(ngx_http_vibelock_redis_t *redis)
     while (!ngx_queue_empty(&redis->commands)) {
 
         if (redisReaderGetReply(ac->c.reader, &reply) != REDIS_OK) {
-            return NGX_ERROR;
+            return redis->objects.large ? NGX_DECLINED : NGX_ERROR;
         }
 
         if (reply == NULL) {
-            return NGX_OK;
+            return ngx_http_vibelock_redis_rest(redis);
         }
 
         unasked = ngx_queue_head(&redis->commands)
                   == ngx_queue_last(&redis->commands)
-                  && ngx_http_vibelock_redis_unasked(redis);
+                  && ngx_http_vibelock_redis_unread(redis);
 
         ngx_http_vibelock_redis_answer(redis, reply);
         ngx_http_vibelock_redis_objects_reset(&redis->objects);
@@ -1071,16 +1088,64 @@ ngx_http_vibelock_redis_replies(ngx_http_vibelock_redis_t *redis)
         }
     }
 
-    return ngx_http_vibelock_redis_unasked(redis) ? NGX_ERROR : NGX_OK;
+    return ngx_http_vibelock_redis_unread(redis) ? NGX_ERROR : NGX_OK;
 }
 
 
-static ngx_uint_t
-ngx_http_vibelock_redis_unasked(ngx_http_vibelock_redis_t *redis)
+/*
+ * Whether the rest of a reply may come.  In a line hiredis looks for the end
+ * from the start, whenever something was read.
+ */
+
+static ngx_int_t
+ngx_http_vibelock_redis_rest(ngx_http_vibelock_redis_t *redis)
+{
+    char    *p;
+    size_t   i, len;
+
+    len = ngx_http_vibelock_redis_unread(redis);
+
+    if (len <= NGX_HTTP_VIBELOCK_REDIS_LINE) {
+        return NGX_OK;
+    }
+
+    p = redis->ac->c.reader->buf + redis->ac->c.reader->pos;
+
+    for (i = 0; i < NGX_HTTP_VIBELOCK_REDIS_LENGTH; i++) {
+
+        if (p[i] == CR && p[i + 1] == LF) {
+            return ngx_http_vibelock_redis_objects_large(&redis->objects, len)
+                   ? NGX_DECLINED : NGX_OK;
+        }
+    }
+
+    return NGX_ERROR;
+}
+
+
+/* who waits for the reply is told as of one that does not come */
+
+static void
+ngx_http_vibelock_redis_large(ngx_http_vibelock_redis_t *redis)
+{
+    redis->part = redis->objects.root;
+    ngx_http_vibelock_redis_answer(redis, NULL);
+    redis->part = NULL;
+
+    ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_LARGE, 0);
+
+    ngx_http_vibelock_redis_objects_reset(&redis->objects);
+}
+
+
+/* bytes that came and are no part of a reply yet */
+
+static size_t
+ngx_http_vibelock_redis_unread(ngx_http_vibelock_redis_t *redis)
 {
     redisReader  *reader;
 
     reader = redis->ac->c.reader;
 
-    return reader->pos < reader->len;
+    return reader->len - reader->pos;
 }

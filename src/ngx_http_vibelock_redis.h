@@ -34,9 +34,10 @@
 typedef struct ngx_http_vibelock_redis_s  ngx_http_vibelock_redis_t;
 
 /*
- * A reply, which is freed afterwards; or NULL: the connection
- * was lost before it came.  "data" and "id" are as they were given with the
- * command.  It may call redis_command() and redis_fail().
+ * A reply, which is freed afterwards; or NULL: the connection was lost before
+ * it came, or is lost because it is too large, and redis->part is what there is
+ * of it.  "data" and "id" are as they were given with the command.  With a
+ * reply it may call redis_command() and redis_fail().
  */
 
 typedef void (*ngx_http_vibelock_redis_reply_pt)(
@@ -79,6 +80,7 @@ struct ngx_http_vibelock_redis_s {
     redisAsyncContext                  *ac;
     void                               *ssl;       /* of ac, with TLS */
     ngx_http_vibelock_redis_objects_t   objects;   /* of its replies */
+    redisReply                         *part;      /* or NULL, as above */
     ngx_connection_t                   *connection;
     ngx_uint_t                          writing;   /* hiredis is */
     ngx_uint_t                          pushed;    /* the rest can wait */

@@ -13,10 +13,6 @@
 #include "ngx_http_vibelock_redis_objects.h"
 
 
-/* lists make room for as many elements as are announced: of a reply, at most */
-
-#define NGX_HTTP_VIBELOCK_REDIS_OBJECTS_ELEMENTS  (1024 * 1024)
-
 #if (HIREDIS_MAJOR >= 1)
 typedef size_t  ngx_http_vibelock_redis_elements_t;
 #else
@@ -74,7 +70,7 @@ ngx_http_vibelock_redis_objects_attach(
 
     /* the reader before may have had a part of a reply */
 
-    objects->elements = 0;
+    ngx_http_vibelock_redis_objects_reset(objects);
 }
 
 
@@ -82,7 +78,9 @@ void
 ngx_http_vibelock_redis_objects_reset(
     ngx_http_vibelock_redis_objects_t *objects)
 {
-    objects->elements = 0;
+    objects->root = NULL;
+    objects->size = 0;
+    objects->large = 0;
 
     if (objects->pool == NULL) {
         return;
@@ -110,17 +108,36 @@ ngx_http_vibelock_redis_objects_free(
 }
 
 
-/* with room for "more" bytes behind it */
+ngx_uint_t
+ngx_http_vibelock_redis_objects_large(
+    ngx_http_vibelock_redis_objects_t *objects, size_t more)
+{
+    return objects->large
+           || more > NGX_HTTP_VIBELOCK_REDIS_OBJECTS_SIZE - objects->size;
+}
+
+
+/*
+ * With room for "more" bytes behind it: a list makes room for as many elements
+ * as are announced.
+ */
 
 static redisReply *
 ngx_http_vibelock_redis_object(const redisReadTask *task, int type,
     size_t more)
 {
+    size_t                              size;
     redisReply                         *parent;
     ngx_http_vibelock_redis_object_t   *object;
     ngx_http_vibelock_redis_objects_t  *objects;
 
     objects = task->privdata;
+    size = sizeof(ngx_http_vibelock_redis_object_t) + more;
+
+    if (size > NGX_HTTP_VIBELOCK_REDIS_OBJECTS_SIZE - objects->size) {
+        objects->large = 1;
+        return NULL;
+    }
 
     if (objects->pool == NULL) {
         objects->pool = ngx_create_pool(NGX_DEFAULT_POOL_SIZE, objects->log);
@@ -130,11 +147,12 @@ ngx_http_vibelock_redis_object(const redisReadTask *task, int type,
         }
     }
 
-    object = ngx_palloc(objects->pool,
-                        sizeof(ngx_http_vibelock_redis_object_t) + more);
+    object = ngx_palloc(objects->pool, size);
     if (object == NULL) {
         return NULL;
     }
+
+    objects->size += size;
 
     ngx_memzero(object, sizeof(ngx_http_vibelock_redis_object_t));
 
@@ -144,6 +162,9 @@ ngx_http_vibelock_redis_object(const redisReadTask *task, int type,
     if (task->parent) {
         parent = task->parent->obj;
         parent->element[task->idx] = &object->reply;
+
+    } else {
+        objects->root = &object->reply;
     }
 
     return &object->reply;
@@ -186,19 +207,11 @@ static void *
 ngx_http_vibelock_redis_object_list(const redisReadTask *task,
     ngx_http_vibelock_redis_elements_t n)
 {
-    redisReply                         *reply;
-    ngx_http_vibelock_redis_objects_t  *objects;
+    redisReply  *reply;
 
-    objects = task->privdata;
-
-    if (task->type != REDIS_REPLY_ARRAY
-        || (size_t) n > NGX_HTTP_VIBELOCK_REDIS_OBJECTS_ELEMENTS
-                        - objects->elements)
-    {
+    if (task->type != REDIS_REPLY_ARRAY) {
         return NULL;
     }
-
-    objects->elements += n;
 
     reply = ngx_http_vibelock_redis_object(task, task->type,
                                            n * sizeof(redisReply *));
@@ -266,7 +279,10 @@ ngx_http_vibelock_redis_object_bool(const redisReadTask *task, int value)
 #endif
 
 
-/* of a reply that hiredis gives up, as far as there is one */
+/*
+ * Of a reply that hiredis gives up, as far as there is one.  Of what is too
+ * large for it, who waits for the reply is told first.
+ */
 
 static void
 ngx_http_vibelock_redis_object_free(void *reply)
@@ -275,5 +291,7 @@ ngx_http_vibelock_redis_object_free(void *reply)
 
     object = reply;
 
-    ngx_http_vibelock_redis_objects_reset(object->objects);
+    if (!object->objects->large) {
+        ngx_http_vibelock_redis_objects_reset(object->objects);
+    }
 }

@@ -19,12 +19,18 @@
 #include <hiredis/hiredis.h>
 
 
+/* bytes that a reply may have, at most: with what is made of it, and unread */
+#define NGX_HTTP_VIBELOCK_REDIS_OBJECTS_SIZE  (16 * 1024 * 1024)
+
+
 /* zeroes, but for the log */
 
 typedef struct {
     ngx_log_t   *log;
-    ngx_pool_t  *pool;        /* NULL where there was no reply yet */
-    size_t       elements;    /* of the lists of this reply */
+    ngx_pool_t  *pool;     /* NULL where there was no reply yet */
+    redisReply  *root;     /* of what there is of this reply, or NULL */
+    size_t       size;     /* of that */
+    ngx_uint_t   large;    /* more would be too large */
 } ngx_http_vibelock_redis_objects_t;
 
 
@@ -34,12 +40,20 @@ typedef struct {
  * may hold a reply, or a part of one, at the same time.
  *
  * A reply that there is no memory for, or that is no reply to a command of
- * protocol 2, or that has lists of more than a million elements together, is an
- * error to the reader: REDIS_ERR_OOM.
+ * protocol 2, or that is too large, is an error to the reader: REDIS_ERR_OOM.
  */
 
 void ngx_http_vibelock_redis_objects_attach(
     ngx_http_vibelock_redis_objects_t *objects, redisReader *reader);
+
+/*
+ * 1 for a reply that is too large, by the "more" bytes that the reader has of
+ * it or by what was made of it.  The part of it that there is stays until
+ * reset(): elements of its lists may be NULL.
+ */
+
+ngx_uint_t ngx_http_vibelock_redis_objects_large(
+    ngx_http_vibelock_redis_objects_t *objects, size_t more);
 
 /*
  * Ends the reply that the reader has given, which is not freed in another way.

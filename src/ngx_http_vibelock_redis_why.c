@@ -30,6 +30,7 @@ static struct {
     { ngx_string("unexpected"),
       ngx_string("an answer came that is none to what was asked") },
 
+    { ngx_string("large"), ngx_string("an answer is over 16 MB") },
     { ngx_string("loading"), ngx_string("Redis is loading its data") },
     { ngx_string("readonly"), ngx_string("Redis is read-only") },
     { ngx_string("noauth"), ngx_string("Redis refused the login") },

@@ -30,6 +30,7 @@ typedef enum {
     NGX_HTTP_VIBELOCK_REDIS_TLS,          /* no TLS, or the wrong server */
     NGX_HTTP_VIBELOCK_REDIS_CLOCK,        /* no sample was good enough */
     NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,   /* a reply that is no reply to this */
+    NGX_HTTP_VIBELOCK_REDIS_LARGE,        /* a reply of too many bytes */
 
     /* what Redis answered; the connection itself works */
 

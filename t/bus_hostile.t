@@ -22,7 +22,9 @@ use Vibelock::Util qw(read_file write_file);
 
 # A Redis whose answers can be replaced: "name" => text, or a code that makes
 # it.  It counts the commands, for whoever asks for COUNTS, and says +LATE to
-# all others, for whoever asks for that.
+# all others, for whoever asks for that.  What stands for the command that
+# ENDLESS names is followed by dots, until nobody reads any more; "most" counts
+# them.
 
 my %good = (
     TIME      => sub { time_of(0) },
@@ -54,6 +56,8 @@ sub serve {
     my $select = IO::Select->new($listen);
     my (%buffers, %counts);
 
+    local $SIG{PIPE} = 'IGNORE';
+
     while (my @ready = $select->can_read) {
         for my $handle (@ready) {
             if ($handle == $listen) {
@@ -79,9 +83,29 @@ sub serve {
                 next if $name eq 'LATE';
                 $answer = $answer->() if ref $answer;
                 syswrite $handle, $answer;
+
+                if ($name eq ($answers->{ENDLESS} // '')) {
+                    my $n = dots($handle);
+                    $counts{most} = $n if $n > ($counts{most} // 0);
+                }
             }
         }
     }
+}
+
+# A reader that stays and does not read would be one that has to be waited for.
+
+sub dots {
+    my ($handle) = @_;
+
+    my $dots = '.' x 65536;
+    my $sent = 0;
+
+    while ($sent < 200_000_000) {
+        $sent += syswrite($handle, $dots) // last;
+    }
+
+    return $sent;
 }
 
 sub command {
@@ -117,8 +141,8 @@ sub with_answers {
     };
 }
 
-# hiredis ends the process for an answer to nothing. Who reads asks at once, when
-# it has the time: what was there before that does not answer it.
+# hiredis ends the process for an answer to nothing. Who reads asks at once,
+# when it has the time: what was there before that does not answer it.
 
 for my $extra ("+OK\r\n", ":1\r\n", "\$-1\r\n", "-ERR what\r\n", "*0\r\n",
                "*2\r\n\$1\r\na\r\n", '$')
@@ -228,7 +252,7 @@ for my $name (qw(TIME XREAD)) {
     }, sub {
         my ($fleet) = @_;
 
-        ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
+        ok(wait_for { $fleet->bus(0)->{reading} eq 'large' }, 'away');
 
         my ($worker) = $fleet->gateway(0)->workers;
         my ($most) = read_file("/proc/$worker/status") =~ /^VmHWM:\s+(\d+)/m;
@@ -243,8 +267,34 @@ with_answers('long lists in long lists', {
     XREAD => "*1000000\r\n" x 5,
 }, sub {
     my ($fleet) = @_;
-    ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
+    ok(wait_for { $fleet->bus(0)->{reading} eq 'large' }, 'away');
 });
+
+# One that never ends. What is sent of it, until the connection is closed, has
+# to go through the sockets as well.
+
+for my $endless (['a text', "\$1000000000\r\n", 'large'],
+                 ['a text in a list', "*1\r\n\$1000000000\r\n", 'large'],
+                 ['a line', "+a\rb\nc", 'unexpected'])
+{
+    my ($name, $begin, $why) = @$endless;
+
+    for my $to (qw(TIME XREVRANGE XREAD)) {
+        with_answers("$name without end to $to", {
+            $to     => $begin,
+            ENDLESS => $to,
+        }, sub {
+            my ($fleet, $port) = @_;
+
+            ok(wait_for { $fleet->bus(0)->{reading} eq $why }, 'away');
+
+            my $client = Vibelock::Redis::Client->connect(port => $port);
+            my %n = @{ $client->cmd('COUNTS') };
+
+            cmp_ok($n{most}, '<', 40_000_000, 'no more is read of it');
+        });
+    }
+}
 
 # Nothing new, and without a wait.
 
