@@ -48,6 +48,10 @@ static void ngx_http_vibelock_bus_publish_leave(
     ngx_http_vibelock_redis_t *redis);
 static void ngx_http_vibelock_bus_publish_repeat(ngx_event_t *ev);
 static void ngx_http_vibelock_bus_publish_pump(ngx_http_vibelock_bus_t *bus);
+static ngx_uint_t ngx_http_vibelock_bus_publish_can(
+    ngx_http_vibelock_bus_zone_t *bz);
+static ngx_int_t ngx_http_vibelock_bus_publish_item(
+    ngx_http_vibelock_bus_zone_t *bz, ngx_http_vibelock_queued_t *item);
 static ngx_int_t ngx_http_vibelock_bus_publish_send(
     ngx_http_vibelock_bus_zone_t *bz, ngx_http_vibelock_queued_t *item);
 static void ngx_http_vibelock_bus_publish_reply(
@@ -74,6 +78,12 @@ static void ngx_http_vibelock_bus_publish_error(
 
 #define ngx_http_vibelock_bus_publish_here(bz)                                \
     ((bz)->share->target == (bz)->source)
+
+
+/* what was sent waits again, when nothing was heard of it for that long */
+
+#define ngx_http_vibelock_bus_publish_limit(bz)                               \
+    ((bz)->bus->timeout + NGX_HTTP_VIBELOCK_BUS_SILENT)
 
 
 ngx_int_t
@@ -150,7 +160,9 @@ void
 ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
     u_char *owner)
 {
+    ngx_int_t                      rc;
     ngx_msec_t                     turn;
+    ngx_http_vibelock_queued_t     item;
     ngx_http_vibelock_bus_zone_t  *bz;
 
     bz = zone->bus;
@@ -163,10 +175,24 @@ ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
 
     turn = ngx_http_vibelock_clock_now();
 
-    switch (ngx_http_vibelock_queue_put(bz->queue, bz->pool, key, owner)) {
+    rc = ngx_http_vibelock_queue_put(bz->queue, bz->pool, key, owner,
+                                     ngx_http_vibelock_bus_publish_limit(bz),
+                                     ngx_http_vibelock_bus_publish_can(bz)
+                                     ? &item : NULL);
 
-    case NGX_OK:
+    if (rc == NGX_DONE) {
+        (void) ngx_http_vibelock_bus_publish_item(bz, &item);
+
+    } else if (rc == NGX_OK) {
         ngx_http_vibelock_bus_publish_pump(bz->bus);
+
+    } else if (rc == NGX_AGAIN) {
+        ngx_http_vibelock_bus_publish_turn(bz->bus);
+    }
+
+    /* NGX_BUSY: the tick sends it; NGX_DECLINED: it is counted */
+
+    if (rc == NGX_DONE || rc == NGX_OK) {
 
         /*
          * on its way before the answer to whoever released, unless there are
@@ -174,14 +200,6 @@ ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
          */
 
         ngx_http_vibelock_redis_push(&bz->bus->publisher);
-        break;
-
-    case NGX_AGAIN:
-        ngx_http_vibelock_bus_publish_turn(bz->bus);
-        break;
-
-    default: /* NGX_BUSY: the tick sends it; NGX_DECLINED: it is counted */
-        break;
     }
 
     ngx_http_vibelock_clock_back(turn);
@@ -343,33 +361,47 @@ ngx_http_vibelock_bus_publish_pump(ngx_http_vibelock_bus_t *bus)
     for (i = 0; i < bus->nzones; i++) {
         bz = &bus->zones[i];
 
-        if (!ngx_http_vibelock_bus_publish_here(bz)
-            || (bz->pause && bz->pause > ngx_current_msec))
-        {
-            continue;
-        }
-
-        while (bus->publisher.connected
-               && bus->flight < NGX_HTTP_VIBELOCK_BUS_FLIGHT
+        while (ngx_http_vibelock_bus_publish_can(bz)
                && ngx_http_vibelock_queue_waits(bz->queue)
                && ngx_http_vibelock_queue_take(bz->queue, bz->pool,
-                                               bus->timeout
-                                               + NGX_HTTP_VIBELOCK_BUS_SILENT,
-                                               &item)
+                                       ngx_http_vibelock_bus_publish_limit(bz),
+                                       &item)
                   == NGX_OK)
         {
-            if (ngx_http_vibelock_bus_publish_send(bz, &item) != NGX_OK) {
-
-                /* no memory: the tick tries again */
-
-                ngx_http_vibelock_queue_back(bz->queue, bz->pool, item.cell,
-                                             item.serial);
+            if (ngx_http_vibelock_bus_publish_item(bz, &item) != NGX_OK) {
                 return;
             }
-
-            bus->flight++;
         }
     }
+}
+
+
+static ngx_uint_t
+ngx_http_vibelock_bus_publish_can(ngx_http_vibelock_bus_zone_t *bz)
+{
+    return bz->bus->publisher.connected
+           && bz->bus->flight < NGX_HTTP_VIBELOCK_BUS_FLIGHT
+           && ngx_http_vibelock_bus_publish_here(bz)
+           && (bz->pause == 0 || bz->pause <= ngx_current_msec);
+}
+
+
+static ngx_int_t
+ngx_http_vibelock_bus_publish_item(ngx_http_vibelock_bus_zone_t *bz,
+    ngx_http_vibelock_queued_t *item)
+{
+    if (ngx_http_vibelock_bus_publish_send(bz, item) != NGX_OK) {
+
+        /* no memory: the tick tries again */
+
+        ngx_http_vibelock_queue_back(bz->queue, bz->pool, item->cell,
+                                     item->serial);
+        return NGX_ERROR;
+    }
+
+    bz->bus->flight++;
+
+    return NGX_OK;
 }
 
 

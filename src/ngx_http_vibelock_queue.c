@@ -99,11 +99,14 @@ static uint32_t ngx_http_vibelock_queue_lookup(
 static ngx_int_t ngx_http_vibelock_queue_merge(
     ngx_http_vibelock_queue_t *queue, uint32_t n);
 static ngx_int_t ngx_http_vibelock_queue_add(ngx_http_vibelock_queue_t *queue,
-    uint32_t hash, ngx_str_t *key, u_char *owner);
+    uint32_t hash, ngx_str_t *key, u_char *owner, ngx_msec_t limit,
+    ngx_http_vibelock_queued_t *item);
 static uint32_t ngx_http_vibelock_queue_alloc(
     ngx_http_vibelock_queue_t *queue, ngx_str_t *key);
 static ngx_uint_t ngx_http_vibelock_queue_sacrifice(
     ngx_http_vibelock_queue_t *queue);
+static void ngx_http_vibelock_queue_copy(ngx_http_vibelock_queue_t *queue,
+    uint32_t n, ngx_http_vibelock_queued_t *item);
 static uint32_t ngx_http_vibelock_queue_mine(ngx_http_vibelock_queue_t *queue,
     uint32_t cell, uint32_t serial);
 static ngx_uint_t ngx_http_vibelock_queue_due(
@@ -177,7 +180,8 @@ ngx_http_vibelock_queue_init(ngx_http_vibelock_queue_t *queue, size_t size)
 
 ngx_int_t
 ngx_http_vibelock_queue_put(ngx_http_vibelock_queue_t *queue,
-    ngx_slab_pool_t *pool, ngx_str_t *key, u_char *owner)
+    ngx_slab_pool_t *pool, ngx_str_t *key, u_char *owner, ngx_msec_t limit,
+    ngx_http_vibelock_queued_t *item)
 {
     uint32_t   n, hash;
     ngx_int_t  rc;
@@ -195,7 +199,8 @@ ngx_http_vibelock_queue_put(ngx_http_vibelock_queue_t *queue,
         rc = ngx_http_vibelock_queue_merge(queue, n);
 
     } else {
-        rc = ngx_http_vibelock_queue_add(queue, hash, key, owner);
+        rc = ngx_http_vibelock_queue_add(queue, hash, key, owner, limit,
+                                         item);
     }
 
     ngx_http_vibelock_queue_changed(queue);
@@ -233,11 +238,7 @@ ngx_http_vibelock_queue_take(ngx_http_vibelock_queue_t *queue,
 
     ngx_http_vibelock_queue_changed(queue);
 
-    item->cell = n;
-    item->serial = node->serial;
-    item->at = node->at;
-    ngx_memcpy(item->owner, node->owner, NGX_HTTP_VIBELOCK_QUEUE_OWNER);
-    item->key_len = ngx_http_vibelock_cells_copy(&queue->cells, n, item->key);
+    ngx_http_vibelock_queue_copy(queue, n, item);
 
     ngx_http_vibelock_queue_unlock(pool);
 
@@ -487,7 +488,8 @@ ngx_http_vibelock_queue_merge(ngx_http_vibelock_queue_t *queue, uint32_t n)
 
 static ngx_int_t
 ngx_http_vibelock_queue_add(ngx_http_vibelock_queue_t *queue, uint32_t hash,
-    ngx_str_t *key, u_char *owner)
+    ngx_str_t *key, u_char *owner, ngx_msec_t limit,
+    ngx_http_vibelock_queued_t *item)
 {
     uint32_t                         n;
     ngx_http_vibelock_queue_node_t  *node;
@@ -504,12 +506,21 @@ ngx_http_vibelock_queue_add(ngx_http_vibelock_queue_t *queue, uint32_t hash,
     node->hash = hash;
     node->at = ngx_current_msec;
     node->again = 0;
-    node->until = 0;
-    node->serial = 0;
+    node->until = ngx_current_msec + limit;
+    node->serial = ++queue->serial;
     ngx_memcpy(node->owner, owner, NGX_HTTP_VIBELOCK_QUEUE_OWNER);
 
     ngx_memory_barrier();
     ngx_http_vibelock_crash_step();
+
+    if (item && !ngx_http_vibelock_queue_waits(queue)) {
+        node->cell.kind = NGX_HTTP_VIBELOCK_QUEUE_SENT;
+
+        ngx_http_vibelock_queue_link(queue, n);
+        ngx_http_vibelock_queue_copy(queue, n, item);
+
+        return NGX_DONE;
+    }
 
     node->cell.kind = NGX_HTTP_VIBELOCK_QUEUE_WAITING;
 
@@ -578,6 +589,24 @@ ngx_http_vibelock_queue_sacrifice(ngx_http_vibelock_queue_t *queue)
     ngx_http_vibelock_queue_free(queue, n);
 
     return 1;
+}
+
+
+/* for who takes the release */
+
+static void
+ngx_http_vibelock_queue_copy(ngx_http_vibelock_queue_t *queue, uint32_t n,
+    ngx_http_vibelock_queued_t *item)
+{
+    ngx_http_vibelock_queue_node_t  *node;
+
+    node = ngx_http_vibelock_queue_node(queue, n);
+
+    item->cell = n;
+    item->serial = node->serial;
+    item->at = node->at;
+    ngx_memcpy(item->owner, node->owner, NGX_HTTP_VIBELOCK_QUEUE_OWNER);
+    item->key_len = ngx_http_vibelock_cells_copy(&queue->cells, n, item->key);
 }
 
 

@@ -76,11 +76,13 @@ void ngx_http_vibelock_queue_init(ngx_http_vibelock_queue_t *queue,
  * which it copies: NGX_OK, it waits; NGX_AGAIN, it repeats one
  * that went out just now, and will wait when turn() finds its second over;
  * NGX_BUSY, it was merged with one that is still here; NGX_DECLINED, there is
- * no room for it.
+ * no room for it.  Where "item" is not NULL and nothing waits, the release does
+ * not wait either: NGX_DONE, it was taken, as by take().
  */
 
 ngx_int_t ngx_http_vibelock_queue_put(ngx_http_vibelock_queue_t *queue,
-    ngx_slab_pool_t *pool, ngx_str_t *key, u_char *owner);
+    ngx_slab_pool_t *pool, ngx_str_t *key, u_char *owner, ngx_msec_t limit,
+    ngx_http_vibelock_queued_t *item);
 
 /*
  * The next release that waits: NGX_OK and *item, or NGX_DECLINED.  Who takes

@@ -133,7 +133,21 @@ put(ngx_uint_t id)
 
     key = key_of(id);
 
-    return ngx_http_vibelock_queue_put(queue, pool, &key, owner);
+    return ngx_http_vibelock_queue_put(queue, pool, &key, owner, 0, NULL);
+}
+
+
+/* put() by who can send it at once */
+
+static ngx_int_t
+pass(ngx_uint_t id, ngx_http_vibelock_queued_t *item)
+{
+    ngx_str_t      key;
+    static u_char  owner[NGX_HTTP_VIBELOCK_QUEUE_OWNER];
+
+    key = key_of(id);
+
+    return ngx_http_vibelock_queue_put(queue, pool, &key, owner, LIMIT, item);
 }
 
 
@@ -362,6 +376,68 @@ facts_way(void)
 
 
 static void
+facts_pass(void)
+{
+    ngx_http_vibelock_queued_t  one, two, none;
+
+    make(SIZE);
+
+    fact("a release that none waits before is taken at once");
+
+    check(pass(1, &one) == NGX_DONE);
+    check(id_of(&one) == 1 && one.key_len == 36 && one.at == 1000000);
+    check(usage().queued == 1 && !ngx_http_vibelock_queue_waits(queue));
+    check(take(&none) == NGX_DECLINED);
+    check(pass(2, &two) == NGX_DONE);
+    check(id_of(&two) == 2 && two.key_len == 50);
+    check_whole();
+
+    fact("and rests, is repeated, comes back and is forgotten as others are");
+
+    check(pass(1, &none) == NGX_AGAIN);
+    sent(&one);
+    check(pass(1, &none) == NGX_AGAIN);
+    check(usage().published == 1 && usage().merged == 1);
+    ngx_current_msec += LIMIT - 1;
+    (void) turn();
+    check(take(&none) == NGX_DECLINED);
+    ngx_current_msec += 1;
+    (void) turn();
+    check(take(&two) == NGX_OK && id_of(&two) == 2);
+    back(&two);
+    check(take(&two) == NGX_OK && id_of(&two) == 2);
+    sent(&two);
+    check_whole();
+    unmake();
+
+    make(SIZE);
+
+    fact("who comes too late with an answer to it changes nothing");
+
+    check(pass(3, &one) == NGX_DONE);
+    ngx_current_msec += LIMIT;
+    (void) turn();
+    check(take(&two) == NGX_OK && id_of(&two) == 3);
+    back(&one);
+    check(take(&none) == NGX_DECLINED);
+    sent(&two);
+
+    fact("one behind others waits as they do");
+
+    (void) put(4);
+    check(pass(5, &none) == NGX_OK);
+    check(pass(5, &none) == NGX_BUSY);
+    check(take(&one) == NGX_OK && id_of(&one) == 4);
+    check(take(&one) == NGX_OK && id_of(&one) == 5);
+    check(take(&none) == NGX_DECLINED);
+    check_whole();
+
+    fact_done();
+    unmake();
+}
+
+
+static void
 facts_merge(void)
 {
     ngx_http_vibelock_queued_t  one, none;
@@ -430,7 +506,8 @@ facts_owner(void)
     check(put(1) == NGX_OK);
     ngx_memset(owner, 7, sizeof(owner));
     key = key_of(1);
-    check(ngx_http_vibelock_queue_put(queue, pool, &key, owner) == NGX_OK);
+    check(ngx_http_vibelock_queue_put(queue, pool, &key, owner, 0, NULL)
+          == NGX_OK);
     check(usage().queued == 2);
     (void) take(&one);
     check(one.owner[0] == 0);
@@ -534,12 +611,18 @@ random_step(ngx_http_vibelock_queued_t *items, ngx_uint_t *n)
 {
     ngx_uint_t  i;
 
-    switch (random_below(7)) {
+    switch (random_below(8)) {
 
     case 0:
     case 1:
     case 2:
         (void) put(random_below(IDS));
+        break;
+
+    case 6:
+        if (*n < 64 && pass(random_below(IDS), &items[*n]) == NGX_DONE) {
+            (*n)++;
+        }
         break;
 
     case 3:
@@ -623,6 +706,17 @@ prepare_some(void)
 
 
 static void
+prepare_taken(void)
+{
+    ngx_http_vibelock_queued_t  one;
+
+    prepare_some();
+
+    while (take(&one) == NGX_OK) { /* void */ }
+}
+
+
+static void
 prepare_full(void)
 {
     ngx_uint_t  i;
@@ -637,6 +731,15 @@ static void
 run_put(void)
 {
     (void) put(2);
+}
+
+
+static void
+run_pass(void)
+{
+    ngx_http_vibelock_queued_t  one;
+
+    (void) pass(2, &one);
 }
 
 
@@ -691,6 +794,7 @@ run_turn(void)
 static scenario_t  scenarios[] = {
     { "put", prepare_some, run_put },
     { "put in a full queue", prepare_full, run_put },
+    { "put that is taken at once", prepare_taken, run_pass },
     { "put of repeats", prepare_some, run_repeat },
     { "take", prepare_some, run_take },
     { "take and sent", prepare_some, run_sent },
@@ -820,6 +924,7 @@ main(int argc, char **argv)
     scenario_t  *s;
 
     facts_way();
+    facts_pass();
     facts_merge();
     facts_owner();
     facts_bounds();
