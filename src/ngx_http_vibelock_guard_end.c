@@ -30,6 +30,8 @@ static void ngx_http_vibelock_guard_end_unseen(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
 static void ngx_http_vibelock_guard_end_settle(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold, char *why);
+static char *ngx_http_vibelock_guard_end_why(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
 static void ngx_http_vibelock_guard_end_log(ngx_http_vibelock_hold_t *hold,
     char *what, char *why);
 
@@ -109,8 +111,14 @@ ngx_http_vibelock_guard_header(ngx_http_request_t *r)
     }
 
     if (over) {
-        ngx_http_vibelock_guard_end_settle(r, hold, NULL);
-        return;
+        hold->why = ngx_http_vibelock_guard_end_why(r, hold);
+
+        if (hold->why == NULL) {
+            ngx_http_vibelock_guard_end_settle(r, hold, NULL);
+            return;
+        }
+
+        /* a 416 may take its place yet, and lead on: that needs the lock */
     }
 
     if (!ngx_http_vibelock_ending_bodiless(r) && r->upstream != hold->past) {
@@ -406,17 +414,7 @@ ngx_http_vibelock_guard_end_settle(ngx_http_request_t *r,
     record = hold->record;
 
     if (why == NULL) {
-        why = ngx_http_vibelock_ending_unanswered(r, hold->tries);
-    }
-
-    if (why == NULL) {
-        why = hold->why;
-    }
-
-    if (why == NULL
-        && (hold->keep || ngx_http_vibelock_keep(r, conf->keep)))
-    {
-        why = "vibelock_keep says so";
+        why = ngx_http_vibelock_guard_end_why(r, hold);
     }
 
     hold->state = NGX_HTTP_VIBELOCK_HOLD_OVER;
@@ -453,6 +451,35 @@ ngx_http_vibelock_guard_end_settle(ngx_http_request_t *r,
     ngx_http_vibelock_zone_count(conf->zone, NGX_HTTP_VIBELOCK_N_KEPT);
 
     ngx_http_vibelock_guard_end_log(hold, "is stuck", why);
+}
+
+
+/*
+ * Why the lock has to stay, whatever the upstream that answered knows; NULL: it
+ * may go.
+ */
+
+static char *
+ngx_http_vibelock_guard_end_why(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    char  *why;
+
+    why = ngx_http_vibelock_ending_unanswered(r, hold->tries);
+
+    if (why) {
+        return why;
+    }
+
+    if (hold->why) {
+        return hold->why;
+    }
+
+    if (hold->keep || ngx_http_vibelock_keep(r, hold->conf->keep)) {
+        return "vibelock_keep says so";
+    }
+
+    return NULL;
 }
 
 

@@ -24,6 +24,10 @@ $t->set(UPSTREAM => $up->port, TTL => $ttl);
 $t->http(gate() . <<'EOC');
     proxy_cache_path %%DIR%%/cache keys_zone=c:1m;
     proxy_cache_key $arg_id;
+    upstream two {
+        server 127.0.0.1:%%UPSTREAM%%;
+        server 127.0.0.1:%%UPSTREAM%%;
+    }
 EOC
 $t->server(<<'EOC');
     listen 127.0.0.1:%%PORT_1%% sndbuf=4k;
@@ -114,6 +118,13 @@ $t->server(<<'EOC');
         proxy_cache c;
         error_page 412 416 = @instead;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location /says {
+        vibelock_ttl %%TTL%%s;
+        vibelock_overrun on;
+        vibelock_keep $upstream_http_x_running;
+        error_page 416 = @instead;
+        proxy_pass http://two;
     }
     location /before/page {
         vibelock off;
@@ -250,6 +261,28 @@ for my $case (grep { $_->[2] != 304 } @cases) {
     $x->close;
 }
 
+# So does what comes instead of an empty answer that keeps the lock.
+
+for my $case (['it says so', { 'X-Running' => 1 }],
+              ['a try before it', {}, sub { $up->accept_request->close }])
+{
+    my ($name, $headers, $before) = @$case;
+
+    my $uri = '/says?id=' . ++$n;
+    my $pending = $t->async(GET => $uri, headers => { Range => 'bytes=1-' });
+    $before->() if $before;
+    $up->accept_request->respond(200, $headers);
+    my $y = $up->accept_request;
+
+    my $late = wait_for { (lock_at($t, $n)->{ageMs} // 1e9) > 1000 * $ttl };
+
+    ok($late, "an empty answer, $name: another takes longer than the TTL");
+    is(lock_of($t, $n), 'running', 'the lock is there');
+    $y->respond(200, {}, 'body of another');
+    $pending->response;
+    ends($t, $uri, 'KEPT', 'as it had to be');
+}
+
 # What ran before there was a lock has nothing to do with it.
 
 for my $where (qw(/before/page /before/none)) {
@@ -377,7 +410,8 @@ like($t->error_log, qr/is stuck: nginx answered with $_ of its own/,
      'the log says why')
     for 'an error', 'a 304';
 
-unlike($t->error_log, qr/is stuck: (?!nginx answered|the upstream closed)/,
+unlike($t->error_log,
+       qr/is stuck: (?!nginx answered|the upstream closed|vibelock_keep says)/,
        'and nothing else');
 
 $t->done;
