@@ -353,6 +353,7 @@ ngx_http_vibelock_ending_shutdown(ngx_http_request_t *r)
 
         return ngx_exiting
                && c->error
+               && !c->timedout
                && !c->read->eof
                && !c->read->error
                && !c->write->error;

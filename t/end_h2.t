@@ -183,7 +183,8 @@ ok(!$other->pending, 'another upstream was not asked');
 
 $t->finish;
 
-# Who left while the worker did, and whom it ended: the log tells them apart.
+# Who left while the worker did, or took nothing in for send_timeout, and whom
+# it ended: the log tells them apart.
 
 {
     my $t = Vibelock::Test->new(workers => 1, shutdown_timeout => '2s');
@@ -191,7 +192,8 @@ $t->finish;
     $t->set(UPSTREAM => $up->port);
     $t->http(gate());
     $t->server(<<'EOC');
-        listen 127.0.0.1:%%PORT_1%% http2;
+        listen 127.0.0.1:%%PORT_1%% http2 sndbuf=4k;
+        send_timeout 300ms;
         location / {
             vibelock deploy zone=z;
             proxy_pass http://127.0.0.1:%%UPSTREAM%%;
@@ -199,20 +201,22 @@ $t->finish;
 EOC
     $t->start;
 
-    my (%h2, %stream, @x);
+    my (%h2, %stream, %x);
 
-    for my $id (qw(ended reset closed aborted)) {
-        $h2{$id} = Vibelock::H2->connect(port => $t->port(1));
+    for my $id (qw(ended reset closed aborted silent)) {
+        $h2{$id} = Vibelock::H2->connect(port => $t->port(1), rcvbuf => 4096);
         $stream{$id} = $h2{$id}->request(GET => "/?id=$id");
-        push @x, $up->accept_request;
+        $x{$id} = $up->accept_request;
     }
 
     $t->reload;
+    $x{silent}->send_head(200, { 'Content-Length' => 1_000_000 });
+    $x{silent}->send('x' x 60_000);
     $h2{reset}->reset_stream($stream{reset});
     $h2{closed}->close;
     $h2{aborted}->abort;
 
-    for my $id (qw(reset closed aborted)) {
+    for my $id (qw(reset closed aborted silent)) {
         ends($t, "/?id=$id", 'KEPT', "$id, while the worker leaves");
         like($t->error_log,
              qr/is stuck: the client left, zone "z", key "$id"/, 'says so');
