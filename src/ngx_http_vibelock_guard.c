@@ -197,7 +197,11 @@ ngx_http_vibelock_guard_anew(ngx_http_request_t *r,
         return 1;
 
     case NGX_HTTP_VIBELOCK_HOLD_PASSED:
-        return ngx_http_vibelock_guard_enforced(conf, hold);
+
+        /* after its answer there is nobody to refuse */
+
+        return ngx_http_vibelock_guard_enforced(conf, hold)
+               && !r->post_action;
 
     case NGX_HTTP_VIBELOCK_HOLD_OVER:
 

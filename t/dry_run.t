@@ -66,6 +66,11 @@ $t->server(<<'EOC');
         alias %%DIR%%/;
         index none /$server_id/enforced;
     }
+    location ~ ^/(?<server_id>[^/]+)/after$ {
+        vibelock exec zone=ops;
+        post_action @enforced;
+        proxy_pass http://127.0.0.1:%%STEP%%;
+    }
     location ~ ^/(?<server_id>[^/]+)/enforced$ {
         vibelock enforced zone=ops;
         vibelock_ttl json=timeout;
@@ -308,6 +313,24 @@ subtest 'redirected to where it is on: what passed passes' => sub {
         is($pending->response->status, 200, "$to: passes");
         is($t->logged($uri)->{result}, 'BUSY_DRY_RUN', "$to: as it was told");
     }
+
+    is(lock_now(), 'exec running', 'the first holds the lock still');
+    $held->respond(200);
+    $holder->response;
+};
+
+# Its answer is over by then, and nobody could be told.
+
+subtest 'post_action leads to where it is off: what passed passes' => sub {
+    my $holder = $t->async(GET => '/mine/step', headers => \%me);
+    my $held = $step->accept_request;
+    my $uri = '/mine/after?passed=' . ++$n;
+    my $pending = $t->async(GET => $uri, headers => \%me);
+
+    $step->accept_request->respond(200);
+    is($pending->response->status, 200, 'answered');
+    $step->accept_request->respond(200);
+    is($t->logged($uri)->{result}, 'BUSY_DRY_RUN', 'as it was told');
 
     is(lock_now(), 'exec running', 'the first holds the lock still');
     $held->respond(200);
