@@ -273,12 +273,13 @@ ngx_http_vibelock_bus_check(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
     bus->argv = ngx_palloc(cf->pool, n * sizeof(char *));
     bus->argvlen = ngx_palloc(cf->pool, n * sizeof(size_t));
 
-    /* an id is two numbers and a hyphen */
+    /* COUNT, and ids: an id is two numbers and a hyphen */
 
-    bus->ids = ngx_palloc(cf->pool, bus->nzones * (2 * NGX_INT64_LEN + 1));
+    bus->numbers = ngx_palloc(cf->pool, NGX_INT64_LEN + bus->nzones
+                                        * (2 * NGX_INT64_LEN + 1));
 
     if (bus->zones == NULL || bus->argv == NULL || bus->argvlen == NULL
-        || bus->ids == NULL)
+        || bus->numbers == NULL)
     {
         return NGX_CONF_ERROR;
     }

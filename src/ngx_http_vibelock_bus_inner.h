@@ -80,7 +80,9 @@ struct ngx_http_vibelock_bus_s {
     ngx_uint_t                       changed;    /* which zones it reads */
     const char                     **argv;       /* of XREAD */
     size_t                          *argvlen;
-    u_char                          *ids;
+    u_char                          *numbers;    /* in that */
+    ngx_uint_t                       count;      /* entries of each stream */
+    ngx_uint_t                       first;      /* the zone it begins with */
 };
 
 

@@ -21,10 +21,10 @@
 /* a worker that does nothing for that long loses its leases, ms */
 #define NGX_HTTP_VIBELOCK_BUS_TERM    1500
 
-/* XREAD waits so long at Redis, ms, and brings so many entries */
+/* XREAD waits so long at Redis, ms, and brings at most so many entries */
 #define NGX_HTTP_VIBELOCK_BUS_BLOCK   1000
 #define NGX_HTTP_VIBELOCK_BUS_BLOCK_TEXT  "1000"
-#define NGX_HTTP_VIBELOCK_BUS_COUNT_TEXT  "32"
+#define NGX_HTTP_VIBELOCK_BUS_COUNT   32
 
 /* between two looks at the clock and the ends of the streams, ms */
 #define NGX_HTTP_VIBELOCK_BUS_CHECK   10000
@@ -59,11 +59,8 @@ static void ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
     redisReply *reply, void *data, uint64_t id);
 static void ngx_http_vibelock_bus_read_part(ngx_http_vibelock_bus_t *bus,
     redisReply *reply);
-static void ngx_http_vibelock_bus_read_large(ngx_http_vibelock_bus_t *bus,
-    redisReply *stream);
 static ngx_int_t ngx_http_vibelock_bus_read_stream(
     ngx_http_vibelock_bus_t *bus, redisReply *stream);
-static ngx_uint_t ngx_http_vibelock_bus_read_whole(redisReply *entry);
 static ngx_uint_t ngx_http_vibelock_bus_read_ahead(
     ngx_http_vibelock_bus_t *bus, ngx_http_vibelock_bus_id_t *id);
 static void ngx_http_vibelock_bus_read_entry(
@@ -89,6 +86,8 @@ ngx_http_vibelock_bus_read_start(ngx_http_vibelock_bus_t *bus)
     bus->again.data = bus;
     bus->again.log = bus->log;
     bus->again.cancelable = 1;
+
+    bus->count = 1;
 
     redis = &bus->reader;
 
@@ -543,13 +542,14 @@ ngx_http_vibelock_bus_read_args(ngx_http_vibelock_bus_t *bus)
 
     argv = bus->argv;
     len = bus->argvlen;
+    p = bus->numbers;
 
     argv[0] = "XREAD";
     len[0] = sizeof("XREAD") - 1;
     argv[1] = "COUNT";
     len[1] = sizeof("COUNT") - 1;
-    argv[2] = NGX_HTTP_VIBELOCK_BUS_COUNT_TEXT;
-    len[2] = sizeof(NGX_HTTP_VIBELOCK_BUS_COUNT_TEXT) - 1;
+    argv[2] = (char *) p;
+    len[2] = ngx_sprintf(p, "%ui", bus->count) - p;
     argv[3] = "BLOCK";
     len[3] = sizeof("BLOCK") - 1;
     argv[4] = NGX_HTTP_VIBELOCK_BUS_BLOCK_TEXT;
@@ -558,10 +558,10 @@ ngx_http_vibelock_bus_read_args(ngx_http_vibelock_bus_t *bus)
     len[5] = sizeof("STREAMS") - 1;
 
     n = 6;
-    p = bus->ids;
+    p += len[2];
 
     for (i = 0; i < bus->nzones; i++) {
-        bz = &bus->zones[i];
+        bz = &bus->zones[(bus->first + i) % bus->nzones];
 
         if (!bz->asked) {
             continue;
@@ -594,12 +594,17 @@ ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
 
     if (reply == NULL) {
 
-        if (redis->part) {
+        if (redis->part && bus->count == 1) {
             ngx_http_vibelock_bus_read_part(bus, redis->part);
         }
 
+        /* it may have been too much, also for Redis to make in time */
+
+        bus->count = 1;
         return;
     }
+
+    bus->count = ngx_min(bus->count * 2, NGX_HTTP_VIBELOCK_BUS_COUNT);
 
     if (reply->type == REDIS_REPLY_ERROR) {
         ngx_http_vibelock_bus_read_error(bus, reply);
@@ -640,57 +645,44 @@ ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
 
 
 /*
- * Of a reply that is too large, what came whole is done, and the next one
- * begins behind it.
+ * Of a reply that is too large, with an entry of each stream: the first one
+ * came whole, or is too large by itself.  The others have their turns as the
+ * first.
  */
 
 static void
 ngx_http_vibelock_bus_read_part(ngx_http_vibelock_bus_t *bus,
     redisReply *reply)
 {
-    size_t       i;
-    ngx_int_t    rc;
-    redisReply  *stream;
-
-    if (reply->type != REDIS_REPLY_ARRAY) {
-        return;
-    }
-
-    for (i = 0; i < reply->elements; i++) {
-        stream = reply->element[i];
-
-        if (stream == NULL) {
-            return;
-        }
-
-        rc = ngx_http_vibelock_bus_read_stream(bus, stream);
-
-        if (rc != NGX_OK) {
-            if (rc == NGX_DECLINED && i == 0) {
-                ngx_http_vibelock_bus_read_large(bus, stream);
-            }
-
-            return;
-        }
-    }
-}
-
-
-/* the first entry of a reply is too large for it by itself */
-
-static void
-ngx_http_vibelock_bus_read_large(ngx_http_vibelock_bus_t *bus,
-    redisReply *stream)
-{
-    redisReply                    *entry;
+    redisReply                    *stream;
     ngx_http_vibelock_bus_id_t     id;
     ngx_http_vibelock_bus_zone_t  *bz;
 
-    bz = ngx_http_vibelock_bus_read_zone(bus, stream->element[0]);
-    entry = stream->element[1]->element[0];
+    bus->first = (bus->first + 1) % bus->nzones;
 
-    if (entry == NULL
-        || ngx_http_vibelock_bus_read_id(entry->element[0], &id) != NGX_OK)
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0
+        || reply->element[0] == NULL)
+    {
+        return;
+    }
+
+    stream = reply->element[0];
+
+    if (reply->elements > 1 && reply->element[1]) {
+        (void) ngx_http_vibelock_bus_read_stream(bus, stream);
+        return;
+    }
+
+    if (stream->type != REDIS_REPLY_ARRAY || stream->elements != 2
+        || stream->element[1] == NULL)
+    {
+        return;
+    }
+
+    bz = ngx_http_vibelock_bus_read_zone(bus, stream->element[0]);
+
+    if (bz == NULL
+        || ngx_http_vibelock_bus_read_end(stream->element[1], &id) != NGX_OK)
     {
         return;
     }
@@ -704,8 +696,6 @@ ngx_http_vibelock_bus_read_large(ngx_http_vibelock_bus_t *bus,
 }
 
 
-/* NGX_DECLINED: not even the first entry is whole */
-
 static ngx_int_t
 ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
     redisReply *stream)
@@ -716,9 +706,7 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
     ngx_http_vibelock_bus_id_t     id, last;
     ngx_http_vibelock_bus_zone_t  *bz;
 
-    if (stream->type != REDIS_REPLY_ARRAY || stream->elements != 2
-        || stream->element[1] == NULL)
-    {
+    if (stream->type != REDIS_REPLY_ARRAY || stream->elements != 2) {
         return NGX_ERROR;
     }
 
@@ -733,15 +721,6 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
 
     for (i = 0; i < entries->elements; i++) {
         entry = entries->element[i];
-
-        if (!ngx_http_vibelock_bus_read_whole(entry)) {
-
-            if (i == 0) {
-                return NGX_DECLINED;
-            }
-
-            break;
-        }
 
         if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2
             || ngx_http_vibelock_bus_read_id(entry->element[0], &id) != NGX_OK)
@@ -776,38 +755,6 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
                                       bz->source, &last);
 
     return NGX_OK;
-}
-
-
-/*
- * 0 for an entry that only a part came of, or nothing.  What comes last of it
- * is the last of its values.
- */
-
-static ngx_uint_t
-ngx_http_vibelock_bus_read_whole(redisReply *entry)
-{
-    redisReply  *fields;
-
-    if (entry == NULL) {
-        return 0;
-    }
-
-    /* what is no entry is as whole as it can be */
-
-    if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2) {
-        return 1;
-    }
-
-    fields = entry->element[1];
-
-    if (fields == NULL) {
-        return 0;
-    }
-
-    return fields->type != REDIS_REPLY_ARRAY
-           || fields->elements == 0
-           || fields->element[fields->elements - 1] != NULL;
 }
 
 

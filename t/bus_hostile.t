@@ -21,10 +21,10 @@ use Vibelock::Test qw(wait_for);
 use Vibelock::Util qw(read_file write_file);
 
 # A Redis whose answers can be replaced: "name" => text, or a code that makes
-# it.  It counts the commands, for whoever asks for COUNTS, and says +LATE to
-# all others, for whoever asks for that.  What stands for the command that
-# ENDLESS names is followed by dots, until nobody reads any more; "most" counts
-# them.
+# it of what follows the name.  It counts the commands, for whoever asks for
+# COUNTS, and says +LATE to all others, for whoever asks for that.  What stands
+# for the command that ENDLESS names is followed by dots, until nobody reads any
+# more; "most" counts them.
 
 my %good = (
     TIME      => sub { time_of(0) },
@@ -73,7 +73,7 @@ sub serve {
                 next;
             }
 
-            while (my $name = command(\$buffers{$handle})) {
+            while (my ($name, @args) = command(\$buffers{$handle})) {
                 my $answer = $name eq 'COUNTS' ? list(%counts)
                                                : $answers->{$name};
                 $counts{$name}++;
@@ -81,7 +81,7 @@ sub serve {
                     for grep { $name eq 'LATE' && $_ != $listen }
                         $select->handles;
                 next if $name eq 'LATE';
-                $answer = $answer->() if ref $answer;
+                $answer = $answer->(@args) if ref $answer;
                 syswrite $handle, $answer;
 
                 if ($name eq ($answers->{ENDLESS} // '')) {
@@ -115,7 +115,7 @@ sub command {
 
     $$buffer =~ s/^\*\d+\r\n((?:\$\d+\r\n.*?\r\n){$words})//s or return;
 
-    return (split /\r\n/, $1)[1];
+    return grep { !/^\$/ } split /\r\n/, $1;
 }
 
 sub with_answers {
@@ -294,6 +294,27 @@ for my $endless (['a text', "\$1000000000\r\n", 'large'],
             cmp_ok($n{most}, '<', 40_000_000, 'no more is read of it');
         });
     }
+}
+
+# Entries that Redis cannot bring in time, but for one by one.
+
+{
+    my $n = 0;
+
+    with_answers('answers that come too late', {
+        XREAD => sub {
+            my (undef, $count) = @_;
+
+            return '' if $count > 1;
+
+            $n++;
+            return list([stream('ops'), [["$n-0", ['release', '?']]]]);
+        },
+    }, sub {
+        my ($fleet) = @_;
+
+        ok(wait_for { $fleet->bus(0)->{received} >= 3 }, 'fewer are asked for');
+    });
 }
 
 # Nothing new, and without a wait.

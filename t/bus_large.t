@@ -8,8 +8,10 @@ use strict;
 use warnings;
 
 use Test::More;
+use Time::HiRes qw(sleep);
 
 use Vibelock::Fleet qw(entry stream redis_ms);
+use Vibelock::Process qw(end_group fork_child);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
 use Vibelock::Util qw(read_file);
@@ -141,6 +143,32 @@ for my $case (['the last one of a stream', 'ops'],
         }
     };
 }
+
+# What is before them in an answer, again and again, leaves them no room in it.
+
+subtest 'behind a stream that always has something' => sub {
+    my $busy = fork_child(sub {
+        my $client = $redis->client;
+
+        while (1) {
+            $client->cmd('XADD', stream('ops'), '*', 'release',
+                         entry(key => 'busy'));
+            sleep 0.02;
+        }
+    });
+
+    my $id = add_large('two', 3, 20 * MB);
+
+    ok(wait_for { $fleet->bus(0, 'two')->{lastId} eq $id }, 'they are skipped');
+
+    end_group($busy);
+    ok(wait_for {
+        my $last = $redis->cmd('XREVRANGE', stream('ops'), '+', '-',
+                               'COUNT', 1)->[0][0];
+
+        $fleet->bus(0)->{lastId} eq $last;
+    }, 'and it is read');
+};
 
 my $bus = $fleet->bus(0);
 my $skipped = 0;
