@@ -611,7 +611,11 @@ ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
         return;
     }
 
-    if (reply->type != REDIS_REPLY_ARRAY && reply->type != REDIS_REPLY_NIL) {
+    /* more than was asked for would keep the worker from all else */
+
+    if ((reply->type != REDIS_REPLY_ARRAY && reply->type != REDIS_REPLY_NIL)
+        || reply->elements > bus->nzones)
+    {
         ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
                                      0);
         return;
@@ -714,7 +718,8 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
     entries = stream->element[1];
 
     if (bz == NULL || entries->type != REDIS_REPLY_ARRAY
-        || entries->elements == 0)
+        || entries->elements == 0
+        || entries->elements > NGX_HTTP_VIBELOCK_BUS_COUNT)
     {
         return NGX_ERROR;
     }

@@ -1065,7 +1065,8 @@ ngx_http_vibelock_redis_replies(ngx_http_vibelock_redis_t *redis)
     while (!ngx_queue_empty(&redis->commands)) {
 
         if (redisReaderGetReply(ac->c.reader, &reply) != REDIS_OK) {
-            return redis->objects.large ? NGX_DECLINED : NGX_ERROR;
+            return ngx_http_vibelock_redis_objects_large(&redis->objects, 0)
+                   ? NGX_DECLINED : NGX_ERROR;
         }
 
         if (reply == NULL) {

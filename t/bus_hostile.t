@@ -204,6 +204,18 @@ with_answers('no list of entries', { XREAD => "+OK\r\n" }, sub {
     ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
 });
 
+# More than was asked for, which would be a lot of work at once.
+
+for my $many ([[stream('ops'), [map { ["1-$_", ['release', '?']] } 1 .. 33]]],
+              [map { [stream('ops'), [["1-$_", ['release', '?']]]] } 1 .. 2])
+{
+    with_answers('too many of ' . @$many, { XREAD => list(@$many) }, sub {
+        my ($fleet) = @_;
+        ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
+        is($fleet->bus(0)->{received}, 0, 'nothing is done');
+    });
+}
+
 # What was not asked for: protocol 3.
 
 for my $answer (",1.5\r\n", "#t\r\n", "(12345678901234567890\r\n",
