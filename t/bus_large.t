@@ -24,7 +24,7 @@ my $fleet = Vibelock::Fleet->new(
     gateways => 1,
     zones    => 2,
     # So much takes its time on a slow machine.
-    more     => 'timeout=5s',
+    more     => 'timeout=20s',
     nginx    => { workers => 1 },
 );
 
