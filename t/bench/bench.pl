@@ -43,14 +43,14 @@ use Vibelock::Util qw(now read_file);
 
 my %usual = (
     limit    => 1800,
-    rounds   => 33,
-    seconds  => 0.1,
+    rounds   => 99,
+    seconds  => 0.04,
     first    => 3000,
     servers  => 1000,
     count    => { rounds => 9, first => 300, requests => 300 },
     locks    => 1_000_000,
     held     => { rounds => 33, requests => 10_000 },
-    swept    => { rounds => 9, sweep => 1, rate => 1000 },
+    swept    => { rounds => 6, sweep => 1, rate => 1000 },
     growth   => [10_000, 1_000_000],
     bus      => { rounds => 20, releases => 20 },
 );

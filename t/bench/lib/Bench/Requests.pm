@@ -119,6 +119,10 @@ my @groups = (
     [qw(post exec exec_rich)],
 );
 
+# Connections at once, before requests are counted.
+
+my @heaps = (5, 14, 23, 32);
+
 sub by_time {
     my ($setup, $load, %how) = @_;
 
@@ -154,10 +158,10 @@ sub time_of {
     return ($s->{nginx}->cpu_ns - $before) / $requests;
 }
 
-# Two loads of different length: what a connection costs is in both, the shorter
-# one has as many. Before them come so many requests that Lua's compiler has
-# done its work; and as Lua collects its garbage only once in some hundred
-# requests, it gets more of them.
+# Loads of two lengths: what a connection costs is in both, the shorter ones
+# have as many. Before them come so many requests that Lua's compiler has done
+# its work; and as Lua collects its garbage only once in some hundred requests,
+# it gets more of them.
 
 sub by_count {
     my ($setup, $load, %how) = @_;
@@ -173,16 +177,16 @@ sub by_count {
 
         $s->{nginx}->counts;
 
-        my $requests = $how{requests} * ($s->{collects} ? 10 : 1);
+        my $requests = int($how{requests} / @heaps)
+                       * ($s->{collects} ? 10 : 1);
 
         my ($short, $long) = map {
-            send_to($load, $s, requests => $_,
-                    connections => connections($s));
+            send_from_heaps($load, $s, $_);
             $s->{nginx}->counts;
         } $few, $few + $requests;
 
         my %one = map {
-            $_ => ($long->{$_} - ($short->{$_} // 0)) / $requests
+            $_ => ($long->{$_} - ($short->{$_} // 0)) / $requests / @heaps
         } keys %$long;
 
         $sample{$name} = Bench::Profile::sum(values %one);
@@ -190,6 +194,23 @@ sub by_count {
     }
 
     return (\%sample, added(\%counts));
+}
+
+# An allocation takes up to 600 instructions more or less, for as long as a
+# worker's free memory lies as the connections before it have left it. So each
+# load comes behind some others.
+
+sub send_from_heaps {
+    my ($load, $s, $requests) = @_;
+
+    for my $connections (@heaps) {
+        send_to($load, $s, requests => 2 * $connections,
+                connections => $connections);
+        send_to($load, $s, requests => $requests,
+                connections => connections($s));
+    }
+
+    return;
 }
 
 # One, so that each turn of the event loop is one request's, or some for each of
