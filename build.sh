@@ -55,7 +55,7 @@ usage: ./build.sh <command>
                               machine: build/libnginx-mod-http-vibelock_*.deb
   bench [--count] [--quick] [--part=<name>]...
                               build, and measure beside what people would use
-                              instead, for some ten minutes; writes
+                              instead, for a quarter of an hour; writes
                               docs/performance.md's figures
     --count                   instructions too, which say more on a machine
                               that has other work

@@ -32,7 +32,7 @@ use lib "$root/t/bench/lib", "$root/t/lib";
 use Bench::Bus;
 use Bench::Earlier;
 use Bench::Load;
-use Bench::Machine qw(describe program redis_server);
+use Bench::Machine qw(describe program redis_server stolen);
 use Bench::Million;
 use Bench::Profile;
 use Bench::Report;
@@ -132,6 +132,7 @@ my $dir = tempdir('vibelock-bench-XXXXXXXX', TMPDIR => 1);
 chmod 0755, $dir;
 
 my $begun = now();
+my $stolen = stolen();
 my @machine = ('taken on ' . strftime('%Y-%m-%d', gmtime) . ', in '
                . "$how->{rounds} rounds of each request"
                . ($part{count} ? ", and $how->{count}{rounds} by instructions"
@@ -299,6 +300,10 @@ sub counted {
 }
 
 sub finish {
+    push @machine, sprintf('kept from its processors by their host meanwhile: '
+                           . '%.2f s, in %.0f s', stolen() - $stolen,
+                           now() - $begun);
+
     my %text = (
         machine => join('', map { "- $_\n" } @machine),
         time    => Bench::Report::table(@timed),

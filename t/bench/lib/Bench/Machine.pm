@@ -4,7 +4,7 @@ package Bench::Machine;
 # the machine and its parts.
 #
 #   use Bench::Machine qw(worker_cpu client_cpu both_cpus pinned pin
-#                         module program redis_server describe);
+#                         module program redis_server describe stolen);
 #
 #   my @command = pinned(worker_cpu(), 'nginx', …);
 #   pin($pid, client_cpu());         a process that runs already
@@ -12,6 +12,8 @@ package Bench::Machine;
 #   program('valgrind')              the path of a program, or undef
 #   redis_server()                   likewise, of the Redis that is measured
 #   describe()                       lines that tell what figures are taken on
+#   stolen()                         seconds that the host of a virtual machine
+#                                    has kept from its processors, so far
 
 use strict;
 use warnings;
@@ -23,7 +25,7 @@ use Vibelock::Process qw(run);
 use Vibelock::Util qw(read_file);
 
 our @EXPORT_OK = qw(worker_cpu client_cpu both_cpus pinned pin
-                    module program redis_server describe);
+                    module program redis_server describe stolen);
 
 # The kernel says "0-3,6".
 
@@ -104,6 +106,15 @@ sub describe {
         join(', ', $system // 'Linux', "kernel $kernel", @parts),
         'load when it began: ' . $load,
     );
+}
+
+sub stolen {
+    my $ticks = 0;
+
+    $ticks += (split)[8] // 0 for grep { /^cpu\d/ }
+                              split /\n/, read_file('/proc/stat');
+
+    return $ticks / POSIX::sysconf(POSIX::_SC_CLK_TCK());
 }
 
 sub package_version {
