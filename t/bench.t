@@ -14,6 +14,7 @@ use Test::More;
 use lib dirname(abs_path(__FILE__)) . '/bench/lib';
 
 use Bench::Earlier;
+use Bench::Million;
 use Bench::Requests;
 use Bench::Row;
 use Bench::Setup;
@@ -96,6 +97,24 @@ is($row->met, 0, 'and meets no bar');
 $row = Bench::Row->new(@row, pairs => [[1, -1], [1, -2]]);
 is(($row->cells)[3], '', 'beside what costs nothing there is no ratio');
 is($row->met, undef, 'and nothing is decided');
+
+# What a spread is, and what a machine does to two rounds of a hundred.
+
+$row = Bench::Row->new(what => 'one', alternative => 'it', unit => 'ns',
+                       pairs => [map { [$_, 1] } 1 .. 18, -1000, 1000]);
+is(($row->cells)[3], '9.50 (2.00 to 17.00)',
+   'a spread has all but the lowest and the highest tenth');
+
+# The longest wait that no machine alone has made.
+
+my @calm = (1) x 8;
+
+is(Bench::Million::lasting(0.5, [9, @calm], [@calm, 9]), 1,
+   'a wait that comes at another time in each round does not count');
+is(Bench::Million::lasting(0.5, [1, 9, @calm], [1, 1, 1, 1, 7, @calm]), 7,
+   'one that comes at about the same time does');
+is(Bench::Million::lasting(0.5, [1, 9, @calm], [1, 1, 1, 1, 1, 7, @calm]), 1,
+   'where about is half a second more than sweeps are apart');
 
 # In what order.
 

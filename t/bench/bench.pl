@@ -5,7 +5,7 @@
 #   bench.pl [--count] [--quick | --smoke] [--part=<name>]... [--keep]
 #
 # --count   also count instructions, under valgrind
-# --quick   less of everything, about a minute
+# --quick   less of everything, about two minutes
 # --smoke   a few of everything: whether it works, no figure means anything
 # --part    requests, count, held, swept, growth, bus; all by default
 # --keep    leave the directory with all files, and callgrind's

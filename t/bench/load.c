@@ -5,7 +5,8 @@
  * A load of one kind of request, over connections that are kept:
  *
  *     load port=<n> [connections=<n>] [requests=<n>] [span=<n>] [base=<n>]
- *          [status=<n>] [stop=1] [rate=<n>] [limit=<s>]   < request
+ *          [status=<n>] [stop=1] [limit=<s>] [rate=<n> [slice=<ms>]]
+ *          < request
  *
  * The request is read from the standard input and sent as it is, but for the
  * first "@@@@@@@@@@@@" in it, which becomes base, base + 1 ... base + span - 1
@@ -14,10 +15,11 @@
  * With rate= there is one connection, on which requests are sent at their
  * time; how long an answer took counts from then, sent or not.
  *
- * Prints "good <n> other <n> seconds <s> median <us> p99 <us> max <us>".  An
- * answer is good when its status is the given one, 200 by default; with stop=1
- * the first other one ends the load.  The exit code is 0 when all requests
- * were answered, with whatever status.
+ * Prints "good <n> other <n>", and with rate= also " longest <us>,<us>...", the
+ * longest that an answer took in each slice of the time, 1000 ms by default.
+ * An answer is good when its status is the given one, 200 by default; with
+ * stop=1 the first other one ends the load.  The exit code is 0 when all
+ * requests were answered, with whatever status.
  */
 
 
@@ -43,13 +45,11 @@
 #define MARK          "@@@@@@@@@@@@"
 #define MARK_LEN      12
 
-/* answers that take longer than this are all counted as that long */
-#define TIMES         2000000    /* us */
+#define SECOND        1000000000ULL    /* ns */
 
 
 typedef struct {
     int        fd;
-    uint64_t   sent;             /* when, ns */
     size_t     len;              /* of the answer, as far as it was read */
     char       answer[ANSWER_MAX];
 } connection_t;
@@ -63,55 +63,36 @@ static void connect_to(connection_t *c);
 static int next_request(connection_t *c);
 static int read_answer(connection_t *c);
 static void count(connection_t *c, size_t head);
-static int by_time(const void *one, const void *two);
+static void late(void);
 static uint64_t now(void);
 static void fail(const char *what);
 
 
 static long       port, connections = 1, requests = 1, span = 1, base;
-static long       status = 200, stop, rate, limit = 300;
+static long       status = 200, stop, limit = 300, rate, slice = 1000;
 
 static char       request[REQUEST_MAX];
 static size_t     request_len;
 static char      *mark;
 
 static long       started, answered, good, other;
-static uint32_t  *times;
 static uint64_t   deadline;
 
 
 int
 main(int argc, char **argv)
 {
-    uint64_t  start;
-    double    seconds;
-
     arguments(argc, argv);
     read_request();
 
-    times = calloc(requests, sizeof(uint32_t));
-    if (times == NULL) {
-        fail("calloc");
-    }
-
-    start = now();
-    deadline = start + limit * 1000000000ULL;
+    deadline = now() + limit * SECOND;
 
     if (rate) {
         paced();
     } else {
         load();
+        printf("good %ld other %ld\n", good, other);
     }
-
-    seconds = (now() - start) / 1e9;
-
-    qsort(times, answered, sizeof(uint32_t), by_time);
-
-    printf("good %ld other %ld seconds %.6f median %u p99 %u max %u\n",
-           good, other, seconds,
-           answered ? times[answered / 2] : 0,
-           answered ? times[(answered - 1) * 99 / 100] : 0,
-           answered ? times[answered - 1] : 0);
 
     return 0;
 }
@@ -134,8 +115,9 @@ arguments(int argc, char **argv)
         { "base=", &base },
         { "status=", &status },
         { "stop=", &stop },
-        { "rate=", &rate },
         { "limit=", &limit },
+        { "rate=", &rate },
+        { "slice=", &slice },
         { NULL, NULL }
     };
 
@@ -156,9 +138,9 @@ arguments(int argc, char **argv)
         }
     }
 
-    if (port < 1 || connections < 1 || requests < 1 || span < 1) {
-        fprintf(stderr, "load: port, connections, requests and span are "
-                        "from 1 on\n");
+    if (port < 1 || connections < 1 || requests < 1 || span < 1 || slice < 1) {
+        fprintf(stderr, "load: port, connections, requests, span and slice "
+                        "are from 1 on\n");
         exit(2);
     }
 
@@ -226,11 +208,7 @@ load(void)
             sched_yield();
         }
 
-        if (now() > deadline) {
-            fprintf(stderr, "load: %ld of %ld answers in %ld s\n",
-                    answered, requests, limit);
-            exit(1);
-        }
+        late();
 
         for (i = 0; i < n; i++) {
             c = events[i].data.ptr;
@@ -246,12 +224,17 @@ load(void)
 static void
 paced(void)
 {
-    uint64_t         start, due;
-    connection_t    *c;
-    struct timespec  ts;
+    long              i, n;
+    uint64_t          start, due, took, *longest;
+    connection_t     *c;
+    struct timespec   ts;
+
+    n = (requests * 1000 + rate * slice - 1) / (rate * slice);
 
     c = calloc(1, sizeof(connection_t));
-    if (c == NULL) {
+    longest = calloc(n, sizeof(uint64_t));
+
+    if (c == NULL || longest == NULL) {
         fail("calloc");
     }
 
@@ -259,27 +242,36 @@ paced(void)
 
     start = now();
 
-    while (started < requests) {
+    for ( ;; ) {
+        due = start + started * (SECOND / rate);
 
-        due = start + started * (1000000000ULL / rate);
-
-        ts.tv_sec = due / 1000000000;
-        ts.tv_nsec = due % 1000000000;
+        ts.tv_sec = due / SECOND;
+        ts.tv_nsec = due % SECOND;
         (void) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
 
         if (!next_request(c)) {
-            return;
+            break;
         }
-
-        c->sent = due;
 
         while (!read_answer(c)) {
-            if (now() > deadline) {
-                fprintf(stderr, "load: no answer in time\n");
-                exit(1);
-            }
+            late();
+        }
+
+        took = now() - due;
+        i = (due - start) / (slice * (SECOND / 1000));
+
+        if (took > longest[i]) {
+            longest[i] = took;
         }
     }
+
+    printf("good %ld other %ld longest ", good, other);
+
+    for (i = 0; i < n; i++) {
+        printf("%s%lu", i ? "," : "", longest[i] / 1000);
+    }
+
+    printf("\n");
 }
 
 
@@ -329,7 +321,6 @@ next_request(connection_t *c)
     started++;
 
     c->len = 0;
-    c->sent = now();
 
     if (write(c->fd, request, request_len) != (ssize_t) request_len) {
         fail("write");
@@ -394,8 +385,6 @@ read_answer(connection_t *c)
 static void
 count(connection_t *c, size_t whole)
 {
-    uint64_t  us;
-
     if (c->len > whole) {
         fprintf(stderr, "load: there is something behind an answer\n");
         exit(1);
@@ -407,18 +396,18 @@ count(connection_t *c, size_t whole)
         other++;
     }
 
-    us = (now() - c->sent) / 1000;
-    times[answered++] = us < TIMES ? us : TIMES;
+    answered++;
 }
 
 
-static int
-by_time(const void *one, const void *two)
+static void
+late(void)
 {
-    const uint32_t *a = one;
-    const uint32_t *b = two;
-
-    return (*a > *b) - (*a < *b);
+    if (now() > deadline) {
+        fprintf(stderr, "load: %ld of %ld answers in %ld s\n",
+                answered, requests, limit);
+        exit(1);
+    }
 }
 
 
@@ -429,7 +418,7 @@ now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &ts);
 
-    return (uint64_t) ts.tv_sec * 1000000000 + ts.tv_nsec;
+    return ts.tv_sec * SECOND + ts.tv_nsec;
 }
 
 

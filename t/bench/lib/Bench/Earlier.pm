@@ -6,9 +6,9 @@ package Bench::Earlier;
 #   $earlier->date                 the day the page's figures were taken
 #   my ($same, @other) = $earlier->compare(time => $table);
 #
-# $page and $table are text. Two ratios agree when the median of each lies
-# between the least and the most of the other; a time without a spread is not
-# compared. compare() gives how many agree, and a line for each that does not.
+# $page and $table are text. Two ratios agree when the median of each lies in
+# the spread of the other; a time without a spread is not compared. compare()
+# gives how many agree, and a line for each that does not.
 
 use strict;
 use warnings;
@@ -54,8 +54,8 @@ sub compare {
 sub within {
     my ($one, $other) = @_;
 
-    return $one->{median} >= $other->{least}
-        && $one->{median} <= $other->{most};
+    return $one->{median} >= $other->{from}
+        && $one->{median} <= $other->{to};
 }
 
 # Of a table's rows, by what they measure beside what.
@@ -70,9 +70,9 @@ sub ratios {
 
         next unless @cells > 4 && $cells[4] =~ /^($number)(?:$|.*\()/;
 
-        my ($median, $least, $most) = ($1, $1, $1);
+        my ($median, $from, $to) = ($1, $1, $1);
 
-        ($least, $most) = ($1, $2)
+        ($from, $to) = ($1, $2)
             if $cells[4] =~ /\(($number)[^\d]* to ($number)/;
 
         # "The same" is the same as in the row above it.
@@ -84,7 +84,7 @@ sub ratios {
 
         $ratios{$row} = {
             text => $cells[4],
-            map { tr/,//dr } median => $median, least => $least, most => $most,
+            map { tr/,//dr } median => $median, from => $from, to => $to,
         };
     }
 

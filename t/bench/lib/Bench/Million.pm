@@ -16,6 +16,7 @@ use strict;
 use warnings;
 
 use Carp qw(croak);
+use List::Util qw(max min);
 use Time::HiRes qw(sleep);
 
 use Bench::Machine qw(redis_server);
@@ -29,6 +30,9 @@ use Vibelock::Util qw(now);
 # Keys of the requests that are measured are none of those that are held.
 use constant OTHERS => 1 << 40;
 use constant FEW    => 1000;
+
+# Of the time in which locks expire.
+use constant SLICE  => 250;    # ms
 
 sub held {
     my ($options, $load, %how) = @_;
@@ -198,9 +202,7 @@ END
 }
 
 # A worker that sweeps answers others in between.  They are sent at their time,
-# and the longest that one waited is what counts: of the round where it was the
-# shortest, since a machine that others use holds all of it up now and then, for
-# longer than any sweep.
+# and the longest that one waited is what counts; see lasting().
 
 sub swept {
     my ($options, $load, %how) = @_;
@@ -221,9 +223,13 @@ sub swept {
         },
     )->start;
 
-    my @pairs = map { expiring($nginx, $load, %how) } 1 .. $how{rounds};
+    my @rounds = map { expiring($nginx, $load, %how) } 1 .. $how{rounds};
 
     $nginx->stop;
+
+    my ($with, $without) = map { my $side = $_;
+                                 lasting($how{sweep}, map { $_->[$side] }
+                                                      @rounds) } 0, 1;
 
     return Bench::Row->new(
         what        => words($locks)
@@ -231,9 +237,29 @@ sub swept {
         alternative => 'without',
         unit        => 'us',
         limit       => 1000,
-        least       => 1,
-        pairs       => \@pairs,
+        difference  => 1,
+        pairs       => [[$with, $without]],
     );
+}
+
+# A machine that others use holds everything up now and then, for longer than a
+# sweep does: never at the same time of each round. So, of the longest waits in
+# the slices of each round: the most, over all times of the window, of the least
+# that a round had at that time. The sweep does begin at another time in each,
+# by up to its interval, so a time is longer than that.
+
+sub lasting {
+    my ($seconds, @rounds) = @_;
+
+    my $span = ($seconds + 0.5) * 1000 / SLICE;
+    my $last = min(map { scalar @$_ } @rounds) - $span;
+
+    croak 'the slices are too few' if $last < 0;
+
+    return max(map {
+        my @at = $_ .. $_ + $span - 1;
+        min(map { max(@$_[@at]) } @rounds)
+    } 0 .. $last);
 }
 
 sub expiring {
@@ -320,9 +346,10 @@ sub waiting {
         rate        => $how{rate},
         connections => 1,
         requests    => int($seconds * $how{rate}),
+        slice       => SLICE,
     ));
 
-    return $result->{max};
+    return $result->{longest};
 }
 
 1;

@@ -11,8 +11,8 @@ package Bench::Row;
 #       limit       => 144,             … or that the value itself may be
 #       decided     => 0,               the bar is another table's
 #       pairs       => [[$ours, $theirs], …],
-#       least       => 1,               the least of ours less that of theirs
-#                                       counts: what disturbs only adds to them
+#       difference  => 1,               ours less theirs counts, and limit is
+#                                       that of the difference
 #       added       => 1,               both are differences, see results()
 #       missing     => 'why',           there are no pairs
 #   );
@@ -64,7 +64,7 @@ sub results {
 sub result {
     my ($self) = @_;
 
-    return $self->typical(0) - $self->typical(1) if $self->{least};
+    return $self->typical(0) - $self->typical(1) if $self->{difference};
 
     my @results = $self->results;
 
@@ -76,11 +76,9 @@ sub result {
 sub typical {
     my ($self, $side) = @_;
 
-    my @samples = sort { $a <=> $b } map { $_->[$side] // () }
-                  @{ $self->{pairs} };
+    my @samples = map { $_->[$side] // () } @{ $self->{pairs} };
 
-    return undef unless @samples;
-    return $self->{least} ? $samples[0] : median(@samples);
+    return @samples ? median(@samples) : undef;
 }
 
 sub bar { return $_[0]{bar} // $_[0]{limit} }
@@ -115,15 +113,25 @@ sub cells {
 sub ratio_text {
     my ($self) = @_;
 
-    return figure($self->result, $self->{unit}) if $self->{least};
+    return figure($self->result, $self->{unit}) if $self->{difference};
     return '' if defined $self->{limit};
 
-    my @results = sort { $a <=> $b } $self->results or return '';
-    my ($median, $least, $most) =
+    my @results = $self->results or return '';
+    my ($median, $from, $to) =
         map { sprintf abs($_) < 0.1 ? '%.3f' : '%.2f', $_ }
-        median(@results), @results[0, -1];
+        median(@results), spread(@results);
 
-    return $least eq $most ? $median : "$median ($least to $most)";
+    return $from eq $to ? $median : "$median ($from to $to)";
+}
+
+# Where all but the lowest and the highest tenth are. The least and the most of
+# a hundred rounds tell what the machine did in two of them.
+
+sub spread {
+    my @sorted = sort { $a <=> $b } @_;
+    my $tenth = int(@sorted / 10);
+
+    return @sorted[$tenth, -1 - $tenth];
 }
 
 sub bar_text {
