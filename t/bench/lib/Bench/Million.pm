@@ -284,8 +284,7 @@ sub expiring {
     croak "only $held{many} locks are held"
         if $held{many} < 0.99 * $how{locks};
 
-    my $rest = $end - 0.2 - now();
-    sleep $rest if $rest > 0;
+    sleep_until($end - 0.2);
 
     my $with = waiting($nginx, $load, $window, %how);
 
@@ -295,7 +294,8 @@ sub expiring {
     my ($used) = $status =~ /"cellsUsed":(\d+)/
         or croak "the status has no cellsUsed: $status";
 
-    croak "$used cells are not swept" if $used > $how{locks} / 100 + 10;
+    croak "$used locks are not swept in $window s: there is too much other"
+        . ' work here' if $used > $how{locks} / 100 + 10;
 
     return [$with, $without];
 }
@@ -327,7 +327,7 @@ sub take_all {
         if ($ttl < $window + 1) {
 
             # They are in the way until then.
-            sleep $end - now() + 1;
+            sleep_until($end + 1);
 
             return undef;
         }
@@ -336,6 +336,16 @@ sub take_all {
     }
 
     return $end;
+}
+
+sub sleep_until {
+    my ($time) = @_;
+
+    my $rest = $time - now();
+
+    sleep $rest if $rest > 0;
+
+    return;
 }
 
 sub waiting {
