@@ -577,7 +577,17 @@ subtest 'A balancer that keeps a server on one replica' => sub {
 subtest 'Two replicas and Redis' => sub {
     my ($acl) = blocks('docs/bus.md', lang => 'text',
                        heading => 'What Redis has to allow');
-    my $redis = Vibelock::Redis->start(acl => [split /\n/, $acl->{text}]);
+    my %rules = $acl->{text} =~ /^user (\S+) (.*)$/mg;
+    my $default = delete $rules{default};
+    my $redis = Vibelock::Redis->start(
+        acl => [map { "user $_ $rules{$_}" } keys %rules]);
+
+    # The harness has its own line for it, and stays logged in.
+    $redis->cmd('ACL', 'SETUSER', 'default', split / /, $default);
+    ok(!eval { $redis->client->cmd('XLEN', 'vibelock:ops:releases'); 1 },
+       'nobody comes in without a name');
+    like($@, qr/^NOAUTH/, 'and is told why');
+
     my @replica = map { recipe('Two replicas and Redis', 0,
                                6379 => $redis->port) } 1, 2;
 
