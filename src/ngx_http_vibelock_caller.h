@@ -64,7 +64,7 @@ ngx_http_vibelock_caller_e ngx_http_vibelock_caller(ngx_http_request_t *r,
  * that is held on it here, or NULL.  To operate on it, the server has to
  * exist; to break its lock, it may be deleted, or unknown where the lock
  * itself is this caller's.  A lock that was taken without an owner is
- * nobody's.
+ * nobody's.  CALLER_OK, CALLER_NOT_FOUND or CALLER_ERROR.
  */
 
 ngx_http_vibelock_caller_e ngx_http_vibelock_caller_may_operate(

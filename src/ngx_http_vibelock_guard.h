@@ -41,8 +41,8 @@ typedef struct {
 ngx_uint_t ngx_http_vibelock_guard_operation(ngx_str_t *name);
 
 /*
- * For the precontent phase: NGX_DECLINED lets the request go on; else it was
- * answered, or waits for its body.
+ * For the precontent phase: NGX_DECLINED lets the request go on; NGX_DONE, it
+ * was answered, or waits for its body; else a status that nginx answers with.
  */
 
 ngx_int_t ngx_http_vibelock_guard(ngx_http_request_t *r,

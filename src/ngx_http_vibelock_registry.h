@@ -18,8 +18,9 @@
  * session is never over.  Everything else has to be there, and nothing more.
  *
  * Whoever changes the file writes a new one beside it and renames that over
- * it: what is read in the middle of a write is refused, and read again at the
- * next check.  Workers have to be allowed to read it, not the master alone.
+ * it: what is read in the middle of a write is refused, and read again when it
+ * has changed once more.  Workers have to be allowed to read it, not the master
+ * alone.
  */
 
 

@@ -4,9 +4,9 @@
  *
  * The table: the locks of a zone, in shared memory.
  *
- * It knows neither HTTP nor Redis.  Every function takes the zone's mutex for
- * a few pointer moves and gives it back before it returns; none blocks for
- * anything else, none allocates outside the zone.
+ * It knows neither HTTP nor Redis.  A function takes the zone's mutex for a few
+ * pointer moves, if at all, and gives it back before it returns; none blocks
+ * for anything else, none allocates outside the zone.
  *
  * Times are milliseconds of nginx's monotonic clock (ngx_current_msec), TTLs
  * and ages are milliseconds too.
@@ -106,8 +106,8 @@ void ngx_http_vibelock_table_enter(ngx_http_vibelock_table_t *table);
 void ngx_http_vibelock_table_leave(ngx_http_vibelock_table_t *table);
 
 /*
- * Looks for workers that are gone without a word and were not replaced: one
- * system call a worker, and no mutex.
+ * Looks for workers that are gone without a word and were not replaced: a
+ * system call or two a worker, and the mutex only for one that is gone.
  */
 
 void ngx_http_vibelock_table_reap(ngx_http_vibelock_table_t *table);

@@ -23,7 +23,7 @@ typedef struct {
     ngx_str_t      field;     /* empty: the TTL is fixed, in "value" */
     ngx_str_t      message;   /* what the field may be, ready for JSON */
     ngx_msec_t     value;     /* fixed, or where the field is not there; ms */
-    ngx_msec_t     add;       /* on top of the field; ms */
+    ngx_msec_t     add;       /* on top of the field or of "value"; ms */
     ngx_msec_t     max;       /* of the field; ms */
 } ngx_http_vibelock_ttl_t;
 

@@ -30,7 +30,7 @@ typedef struct {
 
 /*
  * For the precontent phase: NGX_DECLINED lets the request go on to the
- * upstream; else it was answered.
+ * upstream; NGX_DONE, it was answered; else a status that nginx answers with.
  */
 
 ngx_int_t ngx_http_vibelock_unstick(ngx_http_request_t *r,

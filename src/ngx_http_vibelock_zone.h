@@ -26,7 +26,7 @@ typedef enum {
     NGX_HTTP_VIBELOCK_N_RELEASED,
     NGX_HTTP_VIBELOCK_N_KEPT,
     NGX_HTTP_VIBELOCK_N_LOST,
-    NGX_HTTP_VIBELOCK_N_BROKEN,           /* by DELETE or unstick */
+    NGX_HTTP_VIBELOCK_N_BROKEN,           /* by a request here */
     NGX_HTTP_VIBELOCK_N_ORPHANED,         /* its worker died */
     NGX_HTTP_VIBELOCK_N_FULL,
     NGX_HTTP_VIBELOCK_N_BYPASSED,
