@@ -94,7 +94,8 @@ sub repeats {
     my $refused = sub { scalar(() = $at->read_file($log) =~ / $status /g) };
 
     # No patience, or as much as the example has.
-    my ($exit, $output) = example($block, at => $at, ', 1800)' => ', 1)');
+    my ($exit, $output) = example($block, at => $at, ', 1800)' => ', 1)',
+                                  q(}' 1800) => q(}' 0));
     is($exit, 0, "$where: gives up") or diag $output;
     like($output, qr/^$status .*$code/, "$where: and says why");
 
@@ -125,7 +126,7 @@ sub state_of {
 for my $file ('docs/api.md', 'docs/api.ru.md') {
     my @examples = grep { $_->{lang} =~ /^(?:sh|js)$/ } blocks($file);
 
-    is(@examples, 8, "$file: examples");
+    is(@examples, 9, "$file: examples");
 
     for my $block (@examples) {
         my $where = "$file:$block->{line}";
@@ -160,7 +161,7 @@ for my $file ('docs/api.md', 'docs/api.ru.md') {
 
             } elsif ($block->{text} =~ /operate/) {
                 my $seen = () = $up->requests;
-                my $name = $file =~ s/\W/_/gr;
+                my $name = $where =~ s/\W/_/gr;
                 my $first = $t->async(POST => "/v1/infra/servers/$id/exec",
                     headers => { %key, 'X-Upstream' => "park/$name" });
                 $up->wait_requests($seen + 1);
@@ -229,7 +230,7 @@ for my $file ('docs/api.md', 'docs/api.ru.md') {
 sub bare {
     my ($file) = @_;
 
-    return [map { [$_->{lang}, $_->{text} =~ s{^\s*//.*\n}{}mgr
+    return [map { [$_->{lang}, $_->{text} =~ s{^\s*(?://|#).*\n}{}mgr
                                           =~ s{(?:log\(`|Error\().*}{}gr] }
             blocks($file)];
 }
