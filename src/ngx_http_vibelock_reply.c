@@ -191,7 +191,7 @@ static ngx_http_vibelock_error_t  ngx_http_vibelock_errors[] = {
       ngx_http_vibelock_error_hint("VALIDATION_ERROR",
           "%V",
           "Arguments are format, zone, operation, state, key, limit and"
-          " cursor, all of them optional"),
+          " cursor, and token where a lock is broken, all of them optional"),
       ngx_http_vibelock_no_header },
 
     /* NO_STATUS */

@@ -123,6 +123,8 @@ ok(!breaks('/status/locks/ops/b?token=' . ($token - 1))
 is(scalar @{ locks() }, 1, 'and this one stays');
 fails(breaks("/status/locks/ops/b?token=$_"), 400, 'VALIDATION_ERROR',
       "\"$_\" is no token") for 'x', '0', '00', '';
+like(breaks('/status/locks/ops/b?token=x')->json->{error}{hint}, qr/token/,
+     'and the hint knows that there is one');
 ok(breaks("/status/locks/ops/b?token=$token")->json->{data}{released},
    'this one is');
 
