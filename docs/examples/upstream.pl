@@ -9,7 +9,8 @@
 #
 # It does what it is told, without asking who tells it: that is the gateway's
 # work. So it listens on 127.0.0.1 alone, and takes an operation only with the
-# gateway's fencing token, never with an older one than it has seen.
+# gateway's fencing token, never with an older one than it has seen of that
+# gateway: where there are several, X-Lock-Gateway says which it is.
 
 use strict;
 use warnings;
@@ -224,14 +225,14 @@ sub handle_request {
                       'An operation is a POST')
         if $request->{method} ne 'POST';
 
-    # As a file's name.
-    $server =~ s/([^A-Za-z0-9_-])/sprintf '%%%02x', ord $1/ge;
+    $server = file_name($server);
 
     -d "servers/$server" or mkdir "servers/$server";
 
     return unstick($socket, $request, $server) if $operation eq 'unstick';
 
-    my @refusal = check_token($server, $request->{headers}{'x-lock-token'});
+    my @refusal = check_token($server,
+        @{ $request->{headers} }{qw(x-lock-token x-lock-gateway)});
     return send_error($socket, $request, @refusal) if @refusal;
 
     return run_exec($socket, $request, $server) if $operation eq 'exec';
@@ -399,17 +400,19 @@ sub send_error {
 }
 
 
-# Fencing: the token of an operation never goes back. Returns a refusal.
+# Fencing: of the operations of one gateway, the token never goes back; that of
+# another says nothing beside it. Returns a refusal.
 
 sub check_token {
-    my ($server, $token) = @_;
+    my ($server, $token, $gateway) = @_;
 
     return (403, 'NO_LOCK_TOKEN', 'Operations come through the gateway')
         if ($token // '') !~ /^[0-9]{1,16}$/;
 
-    sysopen my $file, "tokens/$server", O_RDWR | O_CREAT
-        or die "tokens/$server: $!\n";
-    flock $file, LOCK_EX or die "tokens/$server: $!\n";
+    my $name = "tokens/$server\@" . file_name(substr $gateway // '', 0, 64);
+
+    sysopen my $file, $name, O_RDWR | O_CREAT or die "$name: $!\n";
+    flock $file, LOCK_EX or die "$name: $!\n";
 
     my $last = <$file> // 0;
 
@@ -418,9 +421,16 @@ sub check_token {
 
     seek $file, 0, 0;
     print {$file} $token;
-    close $file or die "tokens/$server: $!\n";
+    close $file or die "$name: $!\n";
 
     return;
+}
+
+
+sub file_name {
+    my $text = shift;
+
+    return $text =~ s/([^A-Za-z0-9_-])/sprintf '%%%02x', ord $1/ger;
 }
 
 
