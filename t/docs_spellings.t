@@ -75,6 +75,8 @@ for my $file (qw(vibelock.conf nginx.conf)) {
                     or diag $response->body;
                 is($response->header('Content-Type'), 'application/json',
                    "$name: JSON");
+                is($response->header('Cache-Control'), 'no-store',
+                   "$name: not for a cache");
                 is(eval { $response->json->{error}{code} }, 'NOT_FOUND',
                    "$name: as any refusal");
             }
