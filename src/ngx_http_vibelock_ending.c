@@ -248,6 +248,23 @@ ngx_http_vibelock_ending_replaced(ngx_http_request_t *r, ngx_int_t rc)
 }
 
 
+ngx_uint_t
+ngx_http_vibelock_ending_dropped(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    return u
+           && u->cleanup == NULL
+           && !u->header_sent
+           && u->headers_in.status_n
+           && u->headers_in.status_n < NGX_HTTP_SPECIAL_RESPONSE
+           && u->headers_in.x_accel_redirect == NULL
+           && !ngx_http_vibelock_ending_cached(u);
+}
+
+
 char *
 ngx_http_vibelock_ending_unanswered(ngx_http_request_t *r, ngx_uint_t from)
 {

@@ -20,6 +20,8 @@
 static void ngx_http_vibelock_guard_end_slice(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_guard_end_answering(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
+static ngx_uint_t ngx_http_vibelock_guard_end_dropped(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold);
 static void ngx_http_vibelock_guard_end_watch(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
 static ngx_http_vibelock_hold_t *ngx_http_vibelock_guard_end_held(
@@ -63,6 +65,10 @@ ngx_http_vibelock_guard_end_again(ngx_http_request_t *r,
         /* a filter made an error of an answer that still comes: 412 */
 
         hold->why = "nginx answered with an error of its own";
+    }
+
+    if (ngx_http_vibelock_guard_end_dropped(r, hold)) {
+        hold->why = "nginx passed no answer on";
     }
 
     /* what was tried up to here, nginx has gone on from */
@@ -178,6 +184,21 @@ ngx_http_vibelock_guard_end_answering(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold)
 {
     return r->upstream != hold->past && ngx_http_vibelock_ending_answering(r);
+}
+
+
+/*
+ * A header came, and nginx had no memory for it: it answers with a 500 of its
+ * own, and looks no further at what the upstream does.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_guard_end_dropped(ngx_http_request_t *r,
+    ngx_http_vibelock_hold_t *hold)
+{
+    return r->upstream != hold->past
+           && r->upstream != hold->upstream
+           && ngx_http_vibelock_ending_dropped(r);
 }
 
 
@@ -473,6 +494,10 @@ ngx_http_vibelock_guard_end_why(ngx_http_request_t *r,
 
     if (hold->why) {
         return hold->why;
+    }
+
+    if (ngx_http_vibelock_guard_end_dropped(r, hold)) {
+        return "nginx passed no answer on";
     }
 
     if (hold->keep || ngx_http_vibelock_keep(r, hold->conf->keep)) {
