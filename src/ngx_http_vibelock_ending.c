@@ -378,7 +378,9 @@ ngx_http_vibelock_ending_shutdown(ngx_http_request_t *r)
 
 #endif
 
-    return r->connection->close;
+    /* a QUIC connection that its client ends marks its streams the same way */
+
+    return r->connection->close && !r->connection->read->error;
 }
 
 
