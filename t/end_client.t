@@ -64,6 +64,17 @@ $t->server(<<'EOC');
         proxy_request_buffering off;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
+    location /small {
+        vibelock deploy zone=z;
+        client_max_body_size 10;
+        client_body_timeout 1s;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+
+        location /small/unread {
+            proxy_request_buffering off;
+            proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        }
+    }
     location /next {
         vibelock deploy zone=z;
         proxy_next_upstream http_503 non_idempotent;
@@ -140,6 +151,29 @@ for my $how (qw(abort reset)) {
     $pending->abort;
     ends($t, $uri, 'KEPT', 'after the header');
     like($t->error_log, qr/is stuck.*client left/, 'the log says why');
+}
+
+# Its body does not come to its end, or is none.
+
+for my $where ('/small', '/small/unread') {
+    for my $case ([408, ''], [413, "8\r\n12345678\r\n"], [400, "no size\r\n"]) {
+        my ($status, $more) = @$case;
+        my $uri = "$where?id=" . ++$n;
+        my $c = $t->connect;
+        my $x;
+
+        $c->send_raw("POST $uri HTTP/1.1\r\nHost: x\r\n"
+                     . "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n");
+        $x = $up->accept_request(body => 0) if $where =~ /unread/;
+        ok(wait_for { lock_of($t, $n) eq 'running' }, 'locked');
+        $c->send_raw($more);
+
+        my $line = ends($t, $uri, $x ? 'KEPT' : 'RELEASED',
+                        "$where: the body is no body: $status");
+        is($line->{status}, $status, "answered $status");
+        $x->close if $x;
+        $c->close;
+    }
 }
 
 # It leaves, and nginx stays.
