@@ -1,7 +1,7 @@
 #!/usr/bin/perl
 
 # HTTP/3: a client that closes its connection ends its requests there and then,
-# whatever proxy_ignore_client_abort says.
+# whatever proxy_ignore_client_abort says, and so does one that waits in silence.
 
 use strict;
 use warnings;
@@ -35,6 +35,14 @@ $t->http(gate() . <<'EOC');
     proxy_http_version 1.1;
     ssl_certificate %%DIR%%/cert.pem;
     ssl_certificate_key %%DIR%%/key.pem;
+
+    server {
+        listen 127.0.0.1:%%PORT_2%% quic;
+        keepalive_timeout 1s;
+        vibelock exec zone=z;
+        location / { proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+                     proxy_ignore_client_abort on; }
+    }
 EOC
 $t->server(<<'EOC');
     listen 127.0.0.1:%%PORT_1%% quic;
@@ -48,11 +56,11 @@ $t->start;
 my $n = 0;
 
 sub begin {
-    my ($where) = @_;
+    my ($where, $port) = @_;
 
     my $uri = "$where?id=" . ++$n;
     my $pid = spawn([$client, qw(--exit-on-all-streams-close -q -m POST -d),
-                     $t->path('body'), '127.0.0.1', $t->port(1),
+                     $t->path('body'), '127.0.0.1', $t->port($port // 1),
                      "https://localhost$uri"],
                     stdout => $t->path('client'), stderr => $t->path('client'));
     my $x = $up->accept_request;
@@ -79,6 +87,13 @@ for my $where (qw(/ /stays)) {
     ok($t->log_like(qr/is stuck: the client left, zone "z", key "$n"/),
        'the log says so');
     $x->close;
+}
+
+{
+    my ($uri, $x, $pid) = begin('/', 2);
+    ends($t, $uri, 'KEPT', 'nothing moves for keepalive_timeout');
+    $x->close;
+    end_group($pid);
 }
 
 {
