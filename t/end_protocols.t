@@ -11,6 +11,7 @@ use Test::More;
 use Vibelock::Ends qw(begins ends lock_of gate);
 use Vibelock::FastCGI;
 use Vibelock::Grpc;
+use Vibelock::Process qw(run);
 use Vibelock::Test qw(wait_for free_port);
 use Vibelock::Uwsgi;
 
@@ -50,6 +51,21 @@ $t->server(<<'EOC');
     location /grpc/slow       { grpc_pass grpc://127.0.0.1:%%GRPC%%;
                                 grpc_read_timeout 1s; }
     location /grpc/nowhere    { grpc_pass grpc://127.0.0.1:%%NOWHERE%%; }
+    %%HTTP2%%
+EOC
+
+# nginx asks upstreams by HTTP/2 from 1.29.4 on.
+
+my ($minor, $patch) =
+    (run([$t->nginx, '-v']))[1] =~ m{nginx/1\.(\d+)\.(\d+)};
+my $has_http2 = $minor > 29 || ($minor == 29 && $patch > 3);
+my $port = $grpc->port;
+
+$t->set(HTTP2 => $has_http2 ? <<"EOC" : '');
+    location /http2        { proxy_pass http://127.0.0.1:$port;
+                             proxy_http_version 2; }
+    location /http2/passed { proxy_pass http://127.0.0.1:$port;
+                             proxy_http_version 2; proxy_buffering off; }
 EOC
 $t->start;
 
@@ -167,69 +183,72 @@ for my $where (qw(/uwsgi /uwsgi/passed)) {
     try_end(@case, 'no answer', 'KEPT', sub { $_[0]->close });
 }
 
-try_end(@$_, 'trailers', 'RELEASED',
-        sub { $_[0]->respond(200, {}, 'body') })
-    for [$grpc, '/grpc'];
+for my $where ('/grpc', $has_http2 ? ('/http2', '/http2/passed') : ()) {
+    my @case = ($grpc, $where);
 
-try_end($grpc, '/grpc', 'trailers in a step of their own', 'RELEASED', sub {
-    my ($x, $id) = @_;
-    $x->send_head(200, { 'content-type' => 'application/grpc' });
-    is(lock_of($t, $id), 'running', 'the head');
-    $x->send_data('part');
-    is(lock_of($t, $id), 'running', 'a part');
-    $x->send_trailers({ 'grpc-status' => 0 });
-});
+    try_end(@case, 'trailers', 'RELEASED',
+            sub { $_[0]->respond(200, {}, 'body') });
 
-try_end($grpc, '/grpc', 'an end without trailers', 'RELEASED', sub {
-    my ($x) = @_;
-    $x->send_head(500, {});
-    $x->end;
-});
+    try_end(@case, 'trailers in a step of their own', 'RELEASED', sub {
+        my ($x, $id) = @_;
+        $x->send_head(200, { 'content-type' => 'application/grpc' });
+        is(lock_of($t, $id), 'running', 'the head');
+        $x->send_data('part');
+        is(lock_of($t, $id), 'running', 'a part');
+        $x->send_trailers({ 'grpc-status' => 0 });
+    });
 
-try_end($grpc, '/grpc', 'RST_STREAM instead of an answer', 'KEPT', sub {
-    my ($x, $id, $pending) = @_;
-    $x->reset_stream(8);
-    is($pending->response->status, 502, 'answered 502');
-});
+    try_end(@case, 'an end without trailers', 'RELEASED', sub {
+        my ($x) = @_;
+        $x->send_head(500, {});
+        $x->end;
+    });
 
-try_end($grpc, '/grpc', 'RST_STREAM within the answer', 'KEPT', sub {
-    my ($x, $id) = @_;
-    $x->send_head(200, { 'content-type' => 'application/grpc' });
-    $x->send_data('part');
-    $x->reset_stream(8);
-    ok($t->log_like(qr/is stuck: the upstream closed early.*key "$id"/),
-       'the log says who it was');
-});
+    try_end(@case, 'RST_STREAM instead of an answer', 'KEPT', sub {
+        my ($x, $id, $pending) = @_;
+        $x->reset_stream(8);
+        is($pending->response->status, 502, 'answered 502');
+    });
 
-try_end($grpc, '/grpc', 'GOAWAY and a close', 'KEPT', sub {
-    my ($x) = @_;
-    $x->send_head(200, { 'content-type' => 'application/grpc' });
-    $x->h2->goaway;
-    $x->close;
-});
+    try_end(@case, 'RST_STREAM within the answer', 'KEPT', sub {
+        my ($x, $id) = @_;
+        $x->send_head(200, { 'content-type' => 'application/grpc' });
+        $x->send_data('part');
+        $x->reset_stream(8);
+        ok($t->log_like(qr/is stuck: the upstream closed early.*key "$id"/),
+           'the log says who it was');
+    });
 
-try_end($grpc, '/grpc', 'fewer bytes than Content-Length', 'KEPT', sub {
-    my ($x) = @_;
-    $x->send_head(200, { 'content-length' => 100 });
-    $x->send_data('part');
-    $x->end;
-});
+    try_end(@case, 'GOAWAY and a close', 'KEPT', sub {
+        my ($x) = @_;
+        $x->send_head(200, { 'content-type' => 'application/grpc' });
+        $x->h2->goaway;
+        $x->close;
+    });
 
-try_end($grpc, '/grpc', 'all of Content-Length', 'RELEASED', sub {
-    my ($x, $id) = @_;
-    $x->send_head(200, { 'content-length' => 4 });
-    is(lock_of($t, $id), 'running', 'the head');
-    $x->send_data('body');
-    ok(wait_for { lock_of($t, $id) eq 'free' }, 'the end is not waited for');
-    $x->reset_stream(8);
-});
+    try_end(@case, 'fewer bytes than Content-Length', 'KEPT', sub {
+        my ($x) = @_;
+        $x->send_head(200, { 'content-length' => 100 });
+        $x->send_data('part');
+        $x->end;
+    });
 
-try_end($grpc, '/grpc', 'the client leaves', 'KEPT', sub {
-    my ($x, $id, $pending) = @_;
-    $pending->abort;
-    ok($t->log_like(qr/is stuck: the client left.*key "$id"/),
-       'the log says who it was');
-});
+    try_end(@case, 'all of Content-Length', 'RELEASED', sub {
+        my ($x, $id) = @_;
+        $x->send_head(200, { 'content-length' => 4 });
+        is(lock_of($t, $id), 'running', 'the head');
+        $x->send_data('body');
+        ok(wait_for { lock_of($t, $id) eq 'free' }, 'the end is not waited for');
+        $x->reset_stream(8);
+    });
+
+    try_end(@case, 'the client leaves', 'KEPT', sub {
+        my ($x, $id, $pending) = @_;
+        $pending->abort;
+        ok($t->log_like(qr/is stuck: the client left.*key "$id"/),
+           'the log says who it was');
+    });
+}
 
 try_end($grpc, '/grpc/slow', 'silence', 'KEPT', sub {
     is($_[2]->response->status, 504, 'answered 504');
