@@ -42,6 +42,8 @@ typedef struct {
 
     ngx_msec_t                       pause;      /* publishing, until then */
 
+    ngx_http_vibelock_bus_id_t       after;      /* XREAD asks for what is */
+
     unsigned                         leased:1;   /* this worker reads it */
     unsigned                         readable:1; /* its stream can be read */
     unsigned                         known:1;    /* where it ends */

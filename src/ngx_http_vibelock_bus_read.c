@@ -71,6 +71,8 @@ static void ngx_http_vibelock_bus_read_error(ngx_http_vibelock_bus_t *bus,
 
 static ngx_http_vibelock_bus_zone_t *ngx_http_vibelock_bus_read_zone(
     ngx_http_vibelock_bus_t *bus, redisReply *name);
+static ngx_uint_t ngx_http_vibelock_bus_read_above(
+    ngx_http_vibelock_bus_id_t *id, ngx_http_vibelock_bus_id_t *other);
 static ngx_int_t ngx_http_vibelock_bus_read_id(redisReply *text,
     ngx_http_vibelock_bus_id_t *id);
 static ngx_int_t ngx_http_vibelock_bus_read_number(u_char **text,
@@ -567,12 +569,14 @@ ngx_http_vibelock_bus_read_args(ngx_http_vibelock_bus_t *bus)
             continue;
         }
 
+        bz->after = bz->share->last;
+
         argv[n] = (char *) bz->stream.data;
         len[n] = bz->stream.len;
 
         argv[n + streams] = (char *) p;
-        len[n + streams] = ngx_sprintf(p, "%uL-%uL", bz->share->last.ms,
-                                       bz->share->last.seq)
+        len[n + streams] = ngx_sprintf(p, "%uL-%uL", bz->after.ms,
+                                       bz->after.seq)
                            - p;
 
         p += len[n + streams];
@@ -724,12 +728,20 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
         return NGX_ERROR;
     }
 
+    last = bz->after;
+
     for (i = 0; i < entries->elements; i++) {
         entry = entries->element[i];
 
         if (entry->type != REDIS_REPLY_ARRAY || entry->elements != 2
             || ngx_http_vibelock_bus_read_id(entry->element[0], &id) != NGX_OK)
         {
+            return NGX_ERROR;
+        }
+
+        /* what comes again would be asked for again, without end */
+
+        if (!ngx_http_vibelock_bus_read_above(&id, &last)) {
             return NGX_ERROR;
         }
 
@@ -874,6 +886,15 @@ ngx_http_vibelock_bus_read_zone(ngx_http_vibelock_bus_t *bus, redisReply *name)
     }
 
     return NULL;
+}
+
+
+static ngx_uint_t
+ngx_http_vibelock_bus_read_above(ngx_http_vibelock_bus_id_t *id,
+    ngx_http_vibelock_bus_id_t *other)
+{
+    return id->ms > other->ms
+           || (id->ms == other->ms && id->seq > other->seq);
 }
 
 

@@ -216,6 +216,21 @@ for my $many ([[stream('ops'), [map { ["1-$_", ['release', '?']] } 1 .. 33]]],
     });
 }
 
+# What was read already, which would be asked for and read without end.
+
+for my $again (['an entry'], ['one of two', '5-0']) {
+    my ($name, @before) = @$again;
+
+    with_answers("$name that was read already", {
+        XREAD => list([stream('ops'), [map { [$_, ['release', '?']] }
+                                           '5-1', @before]]),
+    }, sub {
+        my ($fleet) = @_;
+        ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
+        is($fleet->bus(0)->{lastId}, @before ? '0-0' : '5-1', 'it is no more');
+    });
+}
+
 # What was not asked for: protocol 3.
 
 for my $answer (",1.5\r\n", "#t\r\n", "(12345678901234567890\r\n",
