@@ -43,6 +43,7 @@ typedef struct {
     ngx_msec_t                       pause;      /* publishing, until then */
 
     ngx_http_vibelock_bus_id_t       after;      /* XREAD asks for what is */
+    ngx_http_vibelock_bus_id_t       doubted;    /* the clock was asked since */
 
     unsigned                         leased:1;   /* this worker reads it */
     unsigned                         readable:1; /* its stream can be read */

@@ -62,7 +62,7 @@ static void ngx_http_vibelock_bus_read_part(ngx_http_vibelock_bus_t *bus,
 static ngx_int_t ngx_http_vibelock_bus_read_stream(
     ngx_http_vibelock_bus_t *bus, redisReply *stream);
 static ngx_uint_t ngx_http_vibelock_bus_read_ahead(
-    ngx_http_vibelock_bus_t *bus, ngx_http_vibelock_bus_id_t *id);
+    ngx_http_vibelock_bus_zone_t *bz, ngx_http_vibelock_bus_id_t *id);
 static void ngx_http_vibelock_bus_read_entry(
     ngx_http_vibelock_bus_zone_t *bz, redisReply *fields,
     ngx_http_vibelock_bus_id_t *id);
@@ -745,7 +745,7 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
             return NGX_ERROR;
         }
 
-        if (ngx_http_vibelock_bus_read_ahead(bus, &id)) {
+        if (ngx_http_vibelock_bus_read_ahead(bz, &id)) {
             bus->doubt = 1;
             break;
         }
@@ -777,20 +777,32 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
 
 /*
  * 1 for an entry of a moment that is still to come, by a sample that may be of
- * before the clock of Redis was set.
+ * before the clock of Redis was set: once for each, or one whose answer takes
+ * longer than a sample is good for would not be read before its moment came.
  */
 
 static ngx_uint_t
-ngx_http_vibelock_bus_read_ahead(ngx_http_vibelock_bus_t *bus,
+ngx_http_vibelock_bus_read_ahead(ngx_http_vibelock_bus_zone_t *bz,
     ngx_http_vibelock_bus_id_t *id)
 {
-    int64_t  now;
+    int64_t                   now;
+    ngx_http_vibelock_bus_t  *bus;
+
+    bus = bz->bus;
 
     now = (int64_t) ngx_current_msec + bus->reader.offset
           + NGX_HTTP_VIBELOCK_BUS_AHEAD;
 
-    return id->ms > (uint64_t) ngx_max(now, 0)
-           && ngx_current_msec - bus->sampled >= NGX_HTTP_VIBELOCK_BUS_AHEAD;
+    if (id->ms <= (uint64_t) ngx_max(now, 0)
+        || ngx_current_msec - bus->sampled < NGX_HTTP_VIBELOCK_BUS_AHEAD
+        || (id->ms == bz->doubted.ms && id->seq == bz->doubted.seq))
+    {
+        return 0;
+    }
+
+    bz->doubted = *id;
+
+    return 1;
 }
 
 

@@ -12,7 +12,7 @@ use File::Temp ();
 use IO::Select;
 use IO::Socket::IP;
 use Test::More;
-use Time::HiRes qw(time);
+use Time::HiRes qw(sleep time);
 
 use Vibelock::Fleet qw(entry stream);
 use Vibelock::Process qw(end_group fork_child);
@@ -403,6 +403,28 @@ for my $nothing ("*-1\r\n", "*0\r\n") {
         write_file("$ahead", 'is set');
         ok($fleet->freed(0, 'ahead'), 'a release of then frees its lock');
     });
+}
+
+# The clock is asked once for each such entry: an answer may take longer than
+# what the clock said is good for, and the entry an hour to be of now.
+
+{
+    my $id = int((time + 3600) * 1000) . '-0';
+
+    with_answers('a moment still to come, in answers that take a second', {
+        XREAD => sub {
+            my ($after) = $_[-1];
+
+            sleep 1.1;
+            return $after eq $id ? "*-1\r\n"
+                : list([stream('ops'), [[$id, ['release', '?']]]]);
+        },
+    }, sub {
+        my ($fleet) = @_;
+
+        ok(wait_for { $fleet->bus(0)->{lastId} eq $id }, 'is read');
+        is($fleet->bus(0)->{reading}, 'works', 'and it works');
+    }, workers => 1);
 }
 
 done_testing();
