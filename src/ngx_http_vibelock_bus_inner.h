@@ -81,6 +81,7 @@ struct ngx_http_vibelock_bus_s {
     ngx_uint_t                       doubt;      /* whether it still is right */
     ngx_uint_t                       checks;     /* of streams, under way */
     ngx_uint_t                       changed;    /* which zones it reads */
+    ngx_uint_t                       refused;    /* XREAD was, the last time */
     const char                     **argv;       /* of XREAD */
     size_t                          *argvlen;
     u_char                          *numbers;    /* in that */

@@ -51,6 +51,7 @@ static ngx_int_t ngx_http_vibelock_bus_read_end(redisReply *reply,
 static void ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
     ngx_http_vibelock_bus_id_t *end);
 
+static void ngx_http_vibelock_bus_read_works(ngx_http_vibelock_bus_zone_t *bz);
 static void ngx_http_vibelock_bus_read_next(ngx_http_vibelock_bus_t *bus);
 static void ngx_http_vibelock_bus_read_streams(ngx_http_vibelock_bus_t *bus);
 static ngx_uint_t ngx_http_vibelock_bus_read_args(
@@ -277,9 +278,7 @@ ngx_http_vibelock_bus_read_check(ngx_http_vibelock_bus_t *bus)
 
         if (bz->known) {
             bz->readable = 1;
-            ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_READS,
-                                       &bus->reader,
-                                       NGX_HTTP_VIBELOCK_REDIS_WORKS, 0);
+            ngx_http_vibelock_bus_read_works(bz);
             continue;
         }
 
@@ -358,7 +357,13 @@ ngx_http_vibelock_bus_read_checked(ngx_http_vibelock_redis_t *redis,
         return;
     }
 
-    ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_READS, redis, why, 0);
+    if (why == NGX_HTTP_VIBELOCK_REDIS_WORKS) {
+        ngx_http_vibelock_bus_read_works(bz);
+
+    } else {
+        ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_READS, redis,
+                                   why, 0);
+    }
 
     if (--bus->checks == 0) {
         ngx_http_vibelock_bus_read_streams(bus);
@@ -454,6 +459,24 @@ ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
 
     ngx_http_vibelock_bus_share_place(share, bz->pool, bz->bus->nonce,
                                       bz->source, &id);
+}
+
+
+/*
+ * The stream can be read, as far as was tried: who looks at it may still not
+ * be let read it.
+ */
+
+static void
+ngx_http_vibelock_bus_read_works(ngx_http_vibelock_bus_zone_t *bz)
+{
+    if (bz->bus->refused) {
+        return;
+    }
+
+    ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_READS,
+                               &bz->bus->reader,
+                               NGX_HTTP_VIBELOCK_REDIS_WORKS, 0);
 }
 
 
@@ -633,6 +656,16 @@ ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
                                          NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED,
                                          0);
             return;
+        }
+    }
+
+    if (bus->refused) {
+        bus->refused = 0;
+
+        for (i = 0; i < bus->nzones; i++) {
+            if (bus->zones[i].asked) {
+                ngx_http_vibelock_bus_read_works(&bus->zones[i]);
+            }
         }
     }
 
@@ -863,6 +896,7 @@ ngx_http_vibelock_bus_read_error(ngx_http_vibelock_bus_t *bus,
     }
 
     if (why != NGX_HTTP_VIBELOCK_REDIS_WRONGTYPE) {
+        bus->refused = 1;
 
         for (i = 0; i < bus->nzones; i++) {
             if (bus->zones[i].asked) {

@@ -254,10 +254,25 @@ my $acl = Vibelock::Redis->start(acl => [
     "user bus on >of-the-bus @rights",
     "user half on >of-the-bus @{[ grep { $_ ne '+xadd' } @rights ]}",
     "user none on >of-the-bus @{[ grep { $_ !~ /xrev/ } @rights ]}",
+    "user looks on >of-the-bus @{[ grep { $_ ne '+xread' } @rights ]}",
     "user other on >of-the-bus @{[ map { s/vibelock/other/r } @rights ]}",
 ]);
 
 my $password = sub { $_[0]->write_file('password', 'of-the-bus') };
+
+# How often a user was denied something.
+
+sub denied {
+    my ($redis, $user) = @_;
+
+    my $n = 0;
+
+    for my $entry (map { +{ @$_ } } @{ $redis->cmd('ACL', 'LOG') }) {
+        $n += $entry->{count} if $entry->{username} eq $user;
+    }
+
+    return $n;
+}
 
 works('a user with the rights of the docs',
     'redis://bus@127.0.0.1:' . $acl->port,
@@ -271,6 +286,30 @@ works('and one more for a database',
 
 away('a user who may not read', 'redis://none@127.0.0.1:' . $acl->port,
     'noperm', more => 'password_file=%%DIR%%/password', each => $password);
+
+away('a user who may look and not read',
+    'redis://looks@127.0.0.1:' . $acl->port, 'noperm',
+    more => 'password_file=%%DIR%%/password', each => $password,
+    then => sub {
+        my ($fleet) = @_;
+
+        my $denied = sub { denied($acl, 'looks') };
+        my $before = $denied->();
+        my %seen;
+
+        wait_for {
+            $seen{ $fleet->bus(0)->{reading} }++;
+            $denied->() >= $before + 5;
+        };
+
+        is(join(' ', sort keys %seen), 'noperm', 'as often as it is tried');
+        unlike($fleet->gateway(0)->error_log, qr/works again/,
+               'nothing else is logged');
+
+        $acl->cmd('ACL', 'SETUSER', 'looks', '+xread');
+        ok($fleet->working, 'and works when allowed');
+        ok($fleet->gateway(0)->log_like(qr/works again/), 'which is logged');
+    });
 
 away('a user for other streams', 'redis://other@127.0.0.1:' . $acl->port,
     'noperm', more => 'password_file=%%DIR%%/password', each => $password);
