@@ -42,12 +42,12 @@ typedef struct {
 
     ngx_msec_t                       pause;      /* publishing, until then */
 
-    ngx_http_vibelock_bus_id_t       after;      /* XREAD asks for what is */
+    ngx_http_vibelock_bus_id_t       after;      /* it was read up to there */
     ngx_http_vibelock_bus_id_t       doubted;    /* the clock was asked since */
 
     unsigned                         leased:1;   /* this worker reads it */
     unsigned                         readable:1; /* its stream can be read */
-    unsigned                         known:1;    /* where it ends */
+    unsigned                         known:1;    /* where to read on */
     unsigned                         asked:1;    /* XREAD names it */
 } ngx_http_vibelock_bus_zone_t;
 

@@ -5,9 +5,9 @@
  * Reading: one worker reads the streams of the zones that it has the leases
  * of.
  *
- * First each stream is looked at by itself, for where it ends and whether it
- * is one at all; then all that can be read are read at once, in a command that
- * waits for a second at Redis.
+ * First each stream is looked at by itself, for whether it is one at all and
+ * still has the entry that was read last; then all that can be read are read at
+ * once, in a command that waits for a second at Redis.
  */
 
 
@@ -26,7 +26,7 @@
 #define NGX_HTTP_VIBELOCK_BUS_BLOCK_TEXT  "1000"
 #define NGX_HTTP_VIBELOCK_BUS_COUNT   32
 
-/* between two looks at the clock and the ends of the streams, ms */
+/* between two looks at the clock and the streams, ms */
 #define NGX_HTTP_VIBELOCK_BUS_CHECK   10000
 
 /* before something that went wrong is tried again, ms */
@@ -46,10 +46,11 @@ static void ngx_http_vibelock_bus_read_check(ngx_http_vibelock_bus_t *bus);
 static void ngx_http_vibelock_bus_read_checked(
     ngx_http_vibelock_redis_t *redis, redisReply *reply, void *data,
     uint64_t id);
-static ngx_int_t ngx_http_vibelock_bus_read_end(redisReply *reply,
+static ngx_int_t ngx_http_vibelock_bus_read_first(redisReply *reply,
     ngx_http_vibelock_bus_id_t *id);
+static void ngx_http_vibelock_bus_read_after(ngx_http_vibelock_bus_zone_t *bz);
 static void ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
-    ngx_http_vibelock_bus_id_t *end);
+    ngx_http_vibelock_bus_id_t *last);
 
 static void ngx_http_vibelock_bus_read_works(ngx_http_vibelock_bus_zone_t *bz);
 static void ngx_http_vibelock_bus_read_next(ngx_http_vibelock_bus_t *bus);
@@ -239,6 +240,7 @@ ngx_http_vibelock_bus_read_again(ngx_event_t *ev)
 static void
 ngx_http_vibelock_bus_read_check(ngx_http_vibelock_bus_t *bus)
 {
+    u_char                         after[2 * NGX_INT64_LEN + 1];
     size_t                         argvlen[6];
     ngx_uint_t                     i;
     const char                    *argv[6];
@@ -259,8 +261,7 @@ ngx_http_vibelock_bus_read_check(ngx_http_vibelock_bus_t *bus)
 
     argv[0] = "XREVRANGE";
     argvlen[0] = sizeof("XREVRANGE") - 1;
-    argv[2] = "+";
-    argvlen[2] = 1;
+    argv[2] = (char *) after;
     argv[3] = "-";
     argvlen[3] = 1;
     argv[4] = "COUNT";
@@ -282,10 +283,15 @@ ngx_http_vibelock_bus_read_check(ngx_http_vibelock_bus_t *bus)
             continue;
         }
 
+        ngx_http_vibelock_bus_read_after(bz);
+
         argv[1] = (char *) bz->stream.data;
         argvlen[1] = bz->stream.len;
+        argvlen[2] = ngx_sprintf(after, "%uL-%uL", bz->after.ms,
+                                 bz->after.seq)
+                     - after;
 
-        /* the last entry comes with its id, however large it is */
+        /* an entry comes with its id, however large it is */
 
         if (ngx_http_vibelock_redis_command(&bus->reader, 6, argv, argvlen,
                                             NGX_HTTP_VIBELOCK_BUS_BLOCK,
@@ -313,7 +319,7 @@ ngx_http_vibelock_bus_read_checked(ngx_http_vibelock_redis_t *redis,
     redisReply *reply, void *data, uint64_t id)
 {
     ngx_http_vibelock_bus_t       *bus;
-    ngx_http_vibelock_bus_id_t     end;
+    ngx_http_vibelock_bus_id_t     last;
     ngx_http_vibelock_redis_e      why;
     ngx_http_vibelock_bus_zone_t  *bz;
 
@@ -328,10 +334,11 @@ ngx_http_vibelock_bus_read_checked(ngx_http_vibelock_redis_t *redis,
          */
 
         if (redis->part
-            && ngx_http_vibelock_bus_read_end(redis->part, &end) == NGX_OK)
+            && ngx_http_vibelock_bus_read_first(redis->part, &last) == NGX_OK
+            && !ngx_http_vibelock_bus_read_above(&last, &bz->after))
         {
             bz->known = 1;
-            ngx_http_vibelock_bus_read_place(bz, &end);
+            ngx_http_vibelock_bus_read_place(bz, &last);
         }
 
         return;
@@ -342,12 +349,14 @@ ngx_http_vibelock_bus_read_checked(ngx_http_vibelock_redis_t *redis,
     if (reply->type == REDIS_REPLY_ERROR) {
         why = ngx_http_vibelock_redis_error(redis, reply);
 
-    } else if (ngx_http_vibelock_bus_read_end(reply, &end) != NGX_OK) {
+    } else if (ngx_http_vibelock_bus_read_first(reply, &last) != NGX_OK
+               || ngx_http_vibelock_bus_read_above(&last, &bz->after))
+    {
         why = NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED;
 
     } else {
         bz->readable = 1;
-        ngx_http_vibelock_bus_read_place(bz, &end);
+        ngx_http_vibelock_bus_read_place(bz, &last);
     }
 
     if (why == NGX_HTTP_VIBELOCK_REDIS_LOADING
@@ -371,10 +380,10 @@ ngx_http_vibelock_bus_read_checked(ngx_http_vibelock_redis_t *redis,
 }
 
 
-/* the id of the last entry, as far as it came, or 0-0: there is none */
+/* the id of the first entry, as far as it came, or 0-0: there is none */
 
 static ngx_int_t
-ngx_http_vibelock_bus_read_end(redisReply *reply,
+ngx_http_vibelock_bus_read_first(redisReply *reply,
     ngx_http_vibelock_bus_id_t *id)
 {
     redisReply  *entry;
@@ -403,47 +412,54 @@ ngx_http_vibelock_bus_read_end(redisReply *reply,
 
 
 /*
- * Where to read on: where it was left, or from the start when the stream ends
- * before that.  A stream that was not read yet, as of a new zone, is read from
- * the moment when the zone was made: there was no lock before.
+ * Where reading goes on.  A stream that was not read yet, as of a new zone, is
+ * read from the moment when the zone was made: there was no lock before.
+ */
+
+static void
+ngx_http_vibelock_bus_read_after(ngx_http_vibelock_bus_zone_t *bz)
+{
+    int64_t                         made;
+    ngx_http_vibelock_bus_share_t  *share;
+
+    share = bz->share;
+
+    if (share->source == bz->source) {
+        bz->after = share->last;
+        return;
+    }
+
+    made = (int64_t) share->made + bz->bus->reader.offset
+           - NGX_HTTP_VIBELOCK_BUS_BEFORE;
+
+    bz->after.ms = (uint64_t) ngx_max(made, 0);
+    bz->after.seq = 0;
+}
+
+
+/*
+ * "last" is the last entry up to there.  When that is not the one that was read
+ * last, others may have come since that are not above it: all is read again.
  */
 
 static void
 ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
-    ngx_http_vibelock_bus_id_t *end)
+    ngx_http_vibelock_bus_id_t *last)
 {
-    int64_t                         made;
-    ngx_uint_t                      before;
-    ngx_http_vibelock_bus_id_t      id;
+    ngx_http_vibelock_bus_id_t      start;
     ngx_http_vibelock_bus_share_t  *share;
 
     share = bz->share;
 
     if (share->source != bz->source) {
-        made = (int64_t) share->made + bz->bus->reader.offset
-               - NGX_HTTP_VIBELOCK_BUS_BEFORE;
-
-        id.ms = (uint64_t) ngx_max(made, 0);
-        id.seq = 0;
-
-        if (end->ms < id.ms) {
-            id = *end;
-        }
-
         ngx_http_vibelock_bus_share_place(share, bz->pool, bz->bus->nonce,
-                                          bz->source, &id);
+                                          bz->source, last);
         return;
     }
 
-    before = (end->ms < share->last.ms
-              || (end->ms == share->last.ms && end->seq < share->last.seq));
-
-    if (!before) {
+    if (!ngx_http_vibelock_bus_read_above(&share->last, last)) {
         return;
     }
-
-    id.ms = 0;
-    id.seq = 0;
 
     ngx_http_vibelock_bus_share_count(share, NGX_HTTP_VIBELOCK_BUS_N_REWINDS);
 
@@ -451,14 +467,16 @@ ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
                                          NGX_HTTP_VIBELOCK_BUS_ONCE_REWIND))
     {
         ngx_log_error(NGX_LOG_WARN, bz->bus->log, 0,
-                      "vibelock: \"%V\" ends at %uL-%uL, before %uL-%uL that "
-                      "was read already, and is read from its start",
-                      &bz->stream, end->ms, end->seq, share->last.ms,
-                      share->last.seq);
+                      "vibelock: \"%V\" has lost entry %uL-%uL, which was "
+                      "read last, and is read from its start",
+                      &bz->stream, share->last.ms, share->last.seq);
     }
 
+    start.ms = 0;
+    start.seq = 0;
+
     ngx_http_vibelock_bus_share_place(share, bz->pool, bz->bus->nonce,
-                                      bz->source, &id);
+                                      bz->source, &start);
 }
 
 
@@ -723,7 +741,7 @@ ngx_http_vibelock_bus_read_part(ngx_http_vibelock_bus_t *bus,
     bz = ngx_http_vibelock_bus_read_zone(bus, stream->element[0]);
 
     if (bz == NULL
-        || ngx_http_vibelock_bus_read_end(stream->element[1], &id) != NGX_OK)
+        || ngx_http_vibelock_bus_read_first(stream->element[1], &id) != NGX_OK)
     {
         return;
     }

@@ -23,6 +23,7 @@ package Vibelock::Redis;
 #   unix        => 1                 a Unix socket only, at $redis->path
 #   persist     => 1                 keeps its data over stop and kill
 #   config      => ['maxmemory 10mb', …]         lines of redis.conf
+#   env         => { … }                         its environment
 #
 # cmd connects as the default user, with requirepass where it is set; an error
 # reply dies with its text.
@@ -49,6 +50,7 @@ sub start {
     my $server = $ENV{VIBELOCK_REDIS} || 'redis-server';
 
     $self->{pid} = spawn([$server, "$dir/redis.conf"],
+        env    => $self->{env},
         stdout => "$dir/output.log",
         stderr => "$dir/output.log",
     );
@@ -71,6 +73,7 @@ sub new {
         port     => $how{unix} ? 0 : $how{port} || free_port(),
         path     => $how{unix} ? "$dir/redis.sock" : undef,
         password => $how{requirepass},
+        env      => $how{env} || {},
     }, $class;
 
     my @lines = (
