@@ -36,6 +36,8 @@ static ngx_uint_t ngx_http_vibelock_bus_apply_own(
     ngx_http_vibelock_bus_zone_t *bz, ngx_http_vibelock_entry_t *entry);
 static ngx_uint_t ngx_http_vibelock_bus_apply_given(
     ngx_http_vibelock_bus_zone_t *bz, ngx_str_t *key, u_char *owner);
+static int64_t ngx_http_vibelock_bus_apply_now(
+    ngx_http_vibelock_bus_zone_t *bz);
 static ngx_uint_t ngx_http_vibelock_bus_apply_may(
     ngx_http_vibelock_lock_t *lock, void *data);
 
@@ -101,8 +103,7 @@ ngx_http_vibelock_bus_apply(ngx_http_vibelock_bus_zone_t *bz,
 
     release.owner = entry.owner;
     release.given = ngx_http_vibelock_bus_apply_given(bz, &key, entry.owner);
-    release.ago = (int64_t) ngx_current_msec + bz->bus->reader.offset
-                  - (int64_t) at;
+    release.ago = ngx_http_vibelock_bus_apply_now(bz) - (int64_t) at;
     release.skip = NGX_HTTP_VIBELOCK_BUS_NO_LOCK;
 
     if (ngx_http_vibelock_table_break(bz->zone->table, &key,
@@ -183,6 +184,27 @@ ngx_http_vibelock_bus_apply_given(ngx_http_vibelock_bus_zone_t *bz,
            && ngx_memcmp(server->account->owner, owner,
                          NGX_HTTP_VIBELOCK_OWNER_LEN)
               == 0;
+}
+
+
+/*
+ * By the clock that entries are of.  One that may have been read before may be
+ * of a clock that was ahead of the one there is now: by that, it would be later
+ * than it was, and than a lock that was taken since.
+ */
+
+static int64_t
+ngx_http_vibelock_bus_apply_now(ngx_http_vibelock_bus_zone_t *bz)
+{
+    int64_t  offset;
+
+    offset = bz->bus->reader.offset;
+
+    if (bz->share->again) {
+        offset = ngx_max(offset, bz->share->ahead);
+    }
+
+    return (int64_t) ngx_current_msec + offset;
 }
 
 

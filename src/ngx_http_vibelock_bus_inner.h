@@ -49,6 +49,7 @@ typedef struct {
     unsigned                         readable:1; /* its stream can be read */
     unsigned                         known:1;    /* where to read on */
     unsigned                         asked:1;    /* XREAD names it */
+    unsigned                         more:1;     /* than it brought */
 } ngx_http_vibelock_bus_zone_t;
 
 

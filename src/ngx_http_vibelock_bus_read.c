@@ -452,6 +452,11 @@ ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
     share = bz->share;
 
     if (share->source != bz->source) {
+
+        /* it may have been read under another name */
+
+        share->again = 1;
+
         ngx_http_vibelock_bus_share_place(share, bz->pool, bz->bus->nonce,
                                           bz->source, last);
         return;
@@ -459,6 +464,13 @@ ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
 
     if (!ngx_http_vibelock_bus_read_above(&share->last, last)) {
         return;
+    }
+
+    start.ms = 0;
+    start.seq = 0;
+
+    if (ngx_http_vibelock_bus_read_above(last, &start)) {
+        share->again = 1;
     }
 
     ngx_http_vibelock_bus_share_count(share, NGX_HTTP_VIBELOCK_BUS_N_REWINDS);
@@ -471,9 +483,6 @@ ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
                       "read last, and is read from its start",
                       &bz->stream, share->last.ms, share->last.seq);
     }
-
-    start.ms = 0;
-    start.seq = 0;
 
     ngx_http_vibelock_bus_share_place(share, bz->pool, bz->bus->nonce,
                                       bz->source, &start);
@@ -576,6 +585,7 @@ ngx_http_vibelock_bus_read_args(ngx_http_vibelock_bus_t *bus)
         bz = &bus->zones[i];
         bz->asked = (bz->leased && bz->readable);
         bz->known = 0;
+        bz->more = 0;
         streams += bz->asked;
     }
 
@@ -632,8 +642,9 @@ static void
 ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
     redisReply *reply, void *data, uint64_t id)
 {
-    size_t                    i;
-    ngx_http_vibelock_bus_t  *bus;
+    size_t                         i;
+    ngx_http_vibelock_bus_t       *bus;
+    ngx_http_vibelock_bus_zone_t  *bz;
 
     bus = data;
 
@@ -648,8 +659,6 @@ ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
         bus->count = 1;
         return;
     }
-
-    bus->count = ngx_min(bus->count * 2, NGX_HTTP_VIBELOCK_BUS_COUNT);
 
     if (reply->type == REDIS_REPLY_ERROR) {
         ngx_http_vibelock_bus_read_error(bus, reply);
@@ -677,13 +686,22 @@ ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
         }
     }
 
-    if (bus->refused) {
-        bus->refused = 0;
+    bus->count = ngx_min(bus->count * 2, NGX_HTTP_VIBELOCK_BUS_COUNT);
+    bus->refused = 0;
 
-        for (i = 0; i < bus->nzones; i++) {
-            if (bus->zones[i].asked) {
-                ngx_http_vibelock_bus_read_works(&bus->zones[i]);
-            }
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        if (!bz->asked) {
+            continue;
+        }
+
+        ngx_http_vibelock_bus_read_works(bz);
+
+        /* what comes from now on was not there before */
+
+        if (!bz->more) {
+            bz->share->again = 0;
         }
     }
 
@@ -806,6 +824,8 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
         last = id;
     }
 
+    bz->more = (i < entries->elements || entries->elements >= bus->count);
+
     /* the rest is read again with the next sample */
 
     if (i == 0) {
@@ -818,6 +838,8 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
 
     bz->share->lag = (now > 0 && (uint64_t) now > last.ms)
                      ? (ngx_msec_t) ((uint64_t) now - last.ms) : 0;
+
+    bz->share->ahead = ngx_max(bz->share->ahead, bus->reader.offset);
 
     ngx_http_vibelock_bus_share_place(bz->share, bz->pool, bus->nonce,
                                       bz->source, &last);

@@ -82,6 +82,12 @@ typedef struct {
     ngx_http_vibelock_bus_id_t   last;         /* the entry read last */
     ngx_msec_t                   lag;          /* how late that was, ms */
 
+    /* whether entries may have been read before, and how far ahead of ours the
+       clocks of Redis were that those may be of */
+
+    ngx_uint_t                   again;
+    int64_t                      ahead;
+
     /* a redis_e, and an errno above its 8 bits */
 
     ngx_atomic_t                 state[NGX_HTTP_VIBELOCK_BUS_SIDES];

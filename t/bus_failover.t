@@ -1,7 +1,8 @@
 #!/usr/bin/perl
 
 # Another Redis takes the place of one: it lacks the last entries that there
-# were, and its clock is behind. What comes to it is read all the same.
+# were, and its clock is behind. What comes to it is read, and what was read
+# before is not taken for later than it was.
 
 use strict;
 use warnings;
@@ -27,9 +28,13 @@ system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
 my ($master, $next, $fleet, @proxies);
 
 sub begin {
+    my ($behind) = @_;
+
     $master = Vibelock::Redis->start;
-    $next = Vibelock::Redis->start(env => { LD_PRELOAD => "$dir/clock.so",
-                                            AHEAD      => -BEHIND });
+    $next = Vibelock::Redis->start(env => {
+        LD_PRELOAD => "$dir/clock.so",
+        AHEAD      => -($behind // BEHIND),
+    });
     @proxies = map { Vibelock::Proxy->start(to => $master->port) } 0 .. 1;
     $fleet = Vibelock::Fleet->new(
         redis    => [map { 'redis://127.0.0.1:' . $_->port } @proxies],
@@ -119,6 +124,86 @@ subtest 'what comes while a gateway is away' => sub {
     is($fleet->bus(1)->{rewinds}, 1, 'from the start');
     ok($fleet->gateway(1)->log_like(qr/has lost entry $last-\d+, which was/),
        'which is logged');
+    end();
+};
+
+# It was taken after a release, and by the clock there is now before it.
+
+sub next_operation {
+    $fleet->take(1, 'web');
+    $fleet->old;
+    release('web');
+    $fleet->freed(1, 'web') or die 'not freed';
+    $fleet->old;
+    $fleet->take(1, 'web');
+    copy();
+
+    my $at = redis_ms($master);
+
+    ok(wait_for { redis_ms($next) > $at }, 'it was a while ago');
+
+    return;
+}
+
+subtest 'what was read before' => sub {
+    begin();
+
+    next_operation();
+    release('lost');
+    move($_) for @proxies;
+
+    ok(wait_for { $fleet->bus(1)->{rewinds} == 1 }, 'is read again');
+    ok($fleet->working, 'both work');
+    ok(release('more'), 'and read on');
+    ok($fleet->held(1, 'web'), 'the next operation keeps its lock');
+
+    $fleet->release(0, 'web');
+    ok($fleet->freed(1, 'web'), 'until it is released');
+    end();
+};
+
+subtest 'what was read before, under another name' => sub {
+    begin();
+
+    next_operation();
+    move($proxies[0]);
+
+    my $t = $fleet->gateway(1);
+    my ($from, $to) = ($proxies[1]->port, $next->port);
+    my $before = $fleet->bus(1)->{received};
+
+    (my $http = $t->{conf}{text}{http}) =~ s/127\.0\.0\.1:$from/127.0.0.1:$to/;
+    $t->http($http);
+    $t->reload;
+
+    ok(wait_for { $fleet->bus(1)->{received} > $before }, 'is read again');
+    ok($fleet->working, 'both work');
+    ok(release('more'), 'and read on');
+    ok($fleet->held(1, 'web'), 'the next operation keeps its lock');
+
+    $fleet->release(0, 'web');
+    ok($fleet->freed(1, 'web'), 'until it is released');
+    end();
+};
+
+# Their ids go on from what there was, whatever the clock says.
+
+subtest 'what comes after that' => sub {
+    begin(3600);
+
+    release('first');
+    copy();
+    release('lost');
+    move($_) for @proxies;
+
+    ok(wait_for { $fleet->bus(1)->{rewinds} == 1 }, 'it is read again');
+    ok($fleet->working, 'both work');
+    ok(release('more'), 'and read on');
+
+    $fleet->take(1, 'young');
+    $fleet->old;
+    $fleet->release(0, 'young');
+    ok($fleet->freed(1, 'young'), 'frees a lock, however young it is');
     end();
 };
 
