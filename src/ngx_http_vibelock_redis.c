@@ -962,7 +962,12 @@ ngx_http_vibelock_redis_retry_handler(ngx_event_t *ev)
 static void
 ngx_http_vibelock_redis_test_handler(ngx_event_t *ev)
 {
-    (void) ngx_http_vibelock_redis_clock(ev->data);
+    ngx_http_vibelock_redis_t  *redis = ev->data;
+
+    if (ngx_http_vibelock_redis_clock(redis) != NGX_OK) {
+        ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_FAILED,
+                                     NGX_ENOMEM);
+    }
 }
 
 

@@ -23,7 +23,7 @@ chmod 0755, $dir;
 my $redis = Vibelock::Redis->start(requirepass => 'secret');
 
 sub without {
-    my ($what) = @_;
+    my ($what, %how) = @_;
 
     system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
            "$root/preload/$what.c", '-o', "$dir/$what.so", '-ldl') == 0
@@ -32,10 +32,11 @@ sub without {
     my $fleet = Vibelock::Fleet->new(
         redis    => 'redis://127.0.0.1:' . $redis->port,
         gateways => 1,
-        more     => 'password_file=%%DIR%%/password',
+        more     => 'password_file=%%DIR%%/password ' . ($how{more} // ''),
         nginx    => {
             workers => 1,
             env     => {
+                %{ $how{env} || {} },
                 LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (),
                                    "$dir/$what.so"),
             },
@@ -53,6 +54,19 @@ subtest 'to log in' => sub {
     ok($fleet->working, 'it works in the end');
     ok($fleet->gateway(0)->log_like(qr/is away, it cannot \w+: no reply came/),
        'after it did not');
+    $fleet->gateway(0)->finish;
+};
+
+# Who publishes and who reads asks once, and then the one who publishes does.
+
+subtest 'to try the connection' => sub {
+    my $fleet = without('time', more => 'keepalive=200ms',
+                        env => { NOTIME => 3 });
+
+    ok($fleet->gateway(0)->log_like(
+           qr/is away, it cannot publish: the connection failed, .* \(12: /),
+       'it is given up');
+    ok($fleet->working, 'and works in the end');
     $fleet->gateway(0)->finish;
 };
 
