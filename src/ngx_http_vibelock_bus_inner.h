@@ -47,7 +47,7 @@ typedef struct {
 
     unsigned                         leased:1;   /* this worker reads it */
     unsigned                         readable:1; /* its stream can be read */
-    unsigned                         known:1;    /* where to read on */
+    unsigned                         known:1;    /* its last is too large */
     unsigned                         asked:1;    /* XREAD names it */
     unsigned                         more:1;     /* than it brought */
 } ngx_http_vibelock_bus_zone_t;

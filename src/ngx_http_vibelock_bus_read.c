@@ -329,8 +329,9 @@ ngx_http_vibelock_bus_read_checked(ngx_http_vibelock_redis_t *redis,
     if (reply == NULL) {
 
         /*
-         * the id came before the rest; when all the others were looked at, on
-         * as many connections as it takes, this stream is read
+         * the id came before the rest, which would take a connection each time
+         * it was asked for: when all the others were looked at, this stream is
+         * read
          */
 
         if (redis->part
@@ -584,7 +585,6 @@ ngx_http_vibelock_bus_read_args(ngx_http_vibelock_bus_t *bus)
     for (i = 0; i < bus->nzones; i++) {
         bz = &bus->zones[i];
         bz->asked = (bz->leased && bz->readable);
-        bz->known = 0;
         bz->more = 0;
         streams += bz->asked;
     }
@@ -768,6 +768,8 @@ ngx_http_vibelock_bus_read_part(ngx_http_vibelock_bus_t *bus,
                                       NGX_HTTP_VIBELOCK_BUS_N_RECEIVED);
     ngx_http_vibelock_bus_apply_skip(bz, &id, NGX_HTTP_VIBELOCK_BUS_TOO_LARGE);
 
+    bz->known = 1;
+
     ngx_http_vibelock_bus_share_place(bz->share, bz->pool, bus->nonce,
                                       bz->source, &id);
 }
@@ -840,6 +842,8 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
                      ? (ngx_msec_t) ((uint64_t) now - last.ms) : 0;
 
     bz->share->ahead = ngx_max(bz->share->ahead, bus->reader.offset);
+
+    bz->known = 0;
 
     ngx_http_vibelock_bus_share_place(bz->share, bz->pool, bus->nonce,
                                       bz->source, &last);
@@ -927,6 +931,10 @@ ngx_http_vibelock_bus_read_error(ngx_http_vibelock_bus_t *bus,
 
     redis = &bus->reader;
     why = ngx_http_vibelock_redis_error(redis, reply);
+
+    for (i = 0; i < bus->nzones; i++) {
+        bus->zones[i].known = 0;
+    }
 
     if (why == NGX_HTTP_VIBELOCK_REDIS_LOADING
         || why == NGX_HTTP_VIBELOCK_REDIS_NOAUTH)

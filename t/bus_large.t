@@ -112,7 +112,7 @@ ok($t->log_like(qr/is away, it cannot read: an answer is over 16 MB, /),
 ok($t->log_like(qr/entry \S+ of "\S+" is skipped: it is over 4 kB/),
    'and what is skipped');
 
-# What Redis says of the end of a stream is the whole of its last entry.
+# What Redis says of what was read last is the whole of it.
 
 for my $case (['the last one of a stream', 'ops'],
               ['the last one of another stream', 'two'],
@@ -128,7 +128,9 @@ for my $case (['the last one of a stream', 'ops'],
                "$zone: is skipped");
         }
 
-        # Who connects sees it again.
+        # Who connects would see it again.
+
+        my $before = $fleet->bus(0)->{reconnects};
 
         $redis->cmd('CLIENT', 'KILL', 'TYPE', 'normal');
 
@@ -141,6 +143,11 @@ for my $case (['the last one of a stream', 'ops'],
             is($fleet->bus(0, $zone)->{rewinds}, 0,
                "$zone: nothing is read from its start");
         }
+
+        # One connection to read, and one to publish.
+
+        is($fleet->bus(0)->{reconnects}, $before + 2,
+           'and no connection is lost for it again');
     };
 }
 
