@@ -319,8 +319,8 @@ ngx_http_vibelock_bus_read_checked(ngx_http_vibelock_redis_t *redis,
     redisReply *reply, void *data, uint64_t id)
 {
     ngx_http_vibelock_bus_t       *bus;
-    ngx_http_vibelock_bus_id_t     last;
     ngx_http_vibelock_redis_e      why;
+    ngx_http_vibelock_bus_id_t     last;
     ngx_http_vibelock_bus_zone_t  *bz;
 
     bz = data;

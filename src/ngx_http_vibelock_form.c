@@ -63,8 +63,8 @@ static ngx_http_vibelock_form_range_t  ngx_http_vibelock_form_ranges[] = {
 ngx_http_vibelock_form_e
 ngx_http_vibelock_form_named(ngx_str_t *name)
 {
-    ngx_uint_t   i;
     ngx_str_t   *known;
+    ngx_uint_t   i;
 
     known = ngx_http_vibelock_form_names;
 

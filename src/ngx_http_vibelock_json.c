@@ -226,8 +226,8 @@ static json_t *
 ngx_http_vibelock_json_bus(ngx_http_vibelock_report_zone_t *zone)
 {
     u_char                          id[2 * NGX_INT64_LEN + 2];
-    json_int_t                      skipped[NGX_HTTP_VIBELOCK_BUS_SKIPS];
     ngx_str_t                      *reading, *publishing;
+    json_int_t                      skipped[NGX_HTTP_VIBELOCK_BUS_SKIPS];
     ngx_uint_t                      i;
     ngx_http_vibelock_bus_state_t  *bus;
 

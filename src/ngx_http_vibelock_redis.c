@@ -183,8 +183,8 @@ ngx_http_vibelock_redis_command(ngx_http_vibelock_redis_t *redis, int argc,
     const char **argv, const size_t *argvlen, ngx_msec_t late,
     ngx_http_vibelock_redis_reply_pt handler, void *data, uint64_t id)
 {
-    long long  len;
     char      *text;
+    long long  len;
     ngx_int_t  rc;
 
     len = redisFormatCommandArgv(&text, argc, argv, argvlen);

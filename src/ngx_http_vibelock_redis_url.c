@@ -278,8 +278,8 @@ static ssize_t
 ngx_http_vibelock_redis_url_read(ngx_conf_t *cf, ngx_str_t *name, u_char *buf,
     size_t size)
 {
-    ssize_t   n;
     size_t    len;
+    ssize_t   n;
     ngx_fd_t  fd;
 
     /* not blocking: it may be a pipe that nobody writes to */
