@@ -11,6 +11,11 @@
 #include "ngx_http_vibelock_list.h"
 
 
+/* locks of one page */
+#define NGX_HTTP_VIBELOCK_LIST_DEFAULT  100
+#define NGX_HTTP_VIBELOCK_LIST_MAX      250
+
+
 static ngx_int_t ngx_http_vibelock_list_argument(ngx_http_request_t *r,
     char *name, ngx_str_t *value);
 static ngx_int_t ngx_http_vibelock_list_zone(ngx_http_vibelock_zones_t *zones,

@@ -22,11 +22,6 @@
 #include "ngx_http_vibelock_zone.h"
 
 
-/* of locks in one page */
-#define NGX_HTTP_VIBELOCK_LIST_DEFAULT  100
-#define NGX_HTTP_VIBELOCK_LIST_MAX      250
-
-
 typedef enum {
     NGX_HTTP_VIBELOCK_LIST_ANY = 0,
     NGX_HTTP_VIBELOCK_LIST_RUNNING,

@@ -18,6 +18,10 @@
 #include "ngx_http_vibelock_queue.h"
 
 
+#define NGX_HTTP_VIBELOCK_QUEUE_MAX      1000     /* releases */
+#define NGX_HTTP_VIBELOCK_QUEUE_AGE      60000    /* ms */
+#define NGX_HTTP_VIBELOCK_QUEUE_REST     1000     /* ms */
+
 /* what a cell is: the state of its release, and the list it is in */
 
 #define NGX_HTTP_VIBELOCK_QUEUE_WAITING  8

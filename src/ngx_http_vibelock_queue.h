@@ -25,10 +25,6 @@
 #include <ngx_core.h>
 
 
-#define NGX_HTTP_VIBELOCK_QUEUE_MAX    1000     /* releases */
-#define NGX_HTTP_VIBELOCK_QUEUE_AGE    60000    /* ms */
-#define NGX_HTTP_VIBELOCK_QUEUE_REST   1000     /* ms */
-
 #define NGX_HTTP_VIBELOCK_QUEUE_KEY    255      /* bytes, at most */
 #define NGX_HTTP_VIBELOCK_QUEUE_OWNER  32
 

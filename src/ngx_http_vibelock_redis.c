@@ -34,6 +34,10 @@
 
 #define NGX_HTTP_VIBELOCK_REDIS_STABLE  1000
 
+/* a sample of the Redis clock that took longer says too little, ms */
+
+#define NGX_HTTP_VIBELOCK_REDIS_SAMPLE  50
+
 /* an error is a line, and what tells a length is a short one */
 
 #define NGX_HTTP_VIBELOCK_REDIS_LINE    65536

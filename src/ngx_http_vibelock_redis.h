@@ -25,10 +25,7 @@
 #include "ngx_http_vibelock_redis_why.h"
 
 
-#define NGX_HTTP_VIBELOCK_REDIS_TEXT     128     /* of what Redis said */
-
-/* a sample of the Redis clock that took longer says too little, ms */
-#define NGX_HTTP_VIBELOCK_REDIS_SAMPLE   50
+#define NGX_HTTP_VIBELOCK_REDIS_TEXT  128    /* of what Redis said */
 
 
 typedef struct ngx_http_vibelock_redis_s  ngx_http_vibelock_redis_t;

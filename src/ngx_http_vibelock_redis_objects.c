@@ -13,6 +13,10 @@
 #include "ngx_http_vibelock_redis_objects.h"
 
 
+/* bytes that a reply may have, at most: with what is made of it, and unread */
+#define NGX_HTTP_VIBELOCK_REDIS_OBJECTS_SIZE  (16 * 1024 * 1024)
+
+
 #if (HIREDIS_MAJOR >= 1)
 typedef size_t  ngx_http_vibelock_redis_elements_t;
 #else

@@ -19,10 +19,6 @@
 #include <hiredis/hiredis.h>
 
 
-/* bytes that a reply may have, at most: with what is made of it, and unread */
-#define NGX_HTTP_VIBELOCK_REDIS_OBJECTS_SIZE  (16 * 1024 * 1024)
-
-
 /* zeroes, but for the log */
 
 typedef struct {
@@ -40,7 +36,7 @@ typedef struct {
  * may hold a reply, or a part of one, at the same time.
  *
  * A reply that there is no memory for, or that is no reply to a command of
- * protocol 2, or that is too large, is an error to the reader: REDIS_ERR_OOM.
+ * protocol 2, or that is over 16 MB, is an error to the reader: REDIS_ERR_OOM.
  */
 
 void ngx_http_vibelock_redis_objects_attach(

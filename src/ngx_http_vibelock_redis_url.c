@@ -12,8 +12,9 @@
 #include "ngx_http_vibelock_redis_url.h"
 
 
-#define NGX_HTTP_VIBELOCK_REDIS_PORT    6379
-#define NGX_HTTP_VIBELOCK_REDIS_DB_LEN  9      /* digits, at most */
+#define NGX_HTTP_VIBELOCK_REDIS_PORT      6379
+#define NGX_HTTP_VIBELOCK_REDIS_DB_LEN    9      /* digits, at most */
+#define NGX_HTTP_VIBELOCK_REDIS_PASSWORD  512    /* bytes, at most */
 
 /* nginx's own default, which it settles later, ms */
 #define NGX_HTTP_VIBELOCK_REDIS_RESOLVE  30000

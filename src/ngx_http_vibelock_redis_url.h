@@ -18,8 +18,7 @@
 #include <ngx_core.h>
 
 
-#define NGX_HTTP_VIBELOCK_REDIS_ADDRS     16     /* of one name */
-#define NGX_HTTP_VIBELOCK_REDIS_PASSWORD  512    /* bytes, at most */
+#define NGX_HTTP_VIBELOCK_REDIS_ADDRS  16    /* of one name */
 
 
 typedef struct {

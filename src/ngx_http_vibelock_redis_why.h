@@ -39,8 +39,7 @@ typedef enum {
     NGX_HTTP_VIBELOCK_REDIS_NOAUTH,
     NGX_HTTP_VIBELOCK_REDIS_NOPERM,
     NGX_HTTP_VIBELOCK_REDIS_WRONGTYPE,
-    NGX_HTTP_VIBELOCK_REDIS_ERROR,        /* any other error */
-    NGX_HTTP_VIBELOCK_REDIS_LAST
+    NGX_HTTP_VIBELOCK_REDIS_ERROR         /* any other error */
 } ngx_http_vibelock_redis_e;
 
 

@@ -19,6 +19,9 @@
 
 #define NGX_HTTP_VIBELOCK_TTL_DEFAULT  (15 * 60 * 1000)
 
+/* of a body that has to be read for its TTL, bytes */
+#define NGX_HTTP_VIBELOCK_TTL_BODY     (1024 * 1024)
+
 /* a time that no parameter has given yet */
 #define NGX_HTTP_VIBELOCK_TTL_UNSET    NGX_CONF_UNSET_MSEC
 
@@ -388,7 +391,7 @@ ngx_http_vibelock_ttl_merge(ngx_http_vibelock_ttl_t *prev,
 ngx_uint_t
 ngx_http_vibelock_ttl_over(ngx_http_request_t *r)
 {
-    return r->headers_in.content_length_n > NGX_HTTP_VIBELOCK_BODY_MAX;
+    return r->headers_in.content_length_n > NGX_HTTP_VIBELOCK_TTL_BODY;
 }
 
 
@@ -464,7 +467,7 @@ ngx_http_vibelock_ttl_body(ngx_http_request_t *r, ngx_str_t *body)
     for (cl = in; cl; cl = cl->next) {
         size += ngx_buf_size(cl->buf);
 
-        if (size > NGX_HTTP_VIBELOCK_BODY_MAX) {
+        if (size > NGX_HTTP_VIBELOCK_TTL_BODY) {
             return NGX_DONE;
         }
     }

@@ -15,10 +15,6 @@
 #include <ngx_http.h>
 
 
-/* of a body that has to be read for its TTL */
-#define NGX_HTTP_VIBELOCK_BODY_MAX  (1024 * 1024)
-
-
 typedef struct {
     ngx_str_t      field;     /* empty: the TTL is fixed, in "value" */
     ngx_str_t      message;   /* what the field may be, ready for JSON */
