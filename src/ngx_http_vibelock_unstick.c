@@ -297,11 +297,11 @@ ngx_http_vibelock_unstick_header(ngx_http_request_t *r)
 
     release = record->unstick;
 
-    (void) ngx_http_vibelock_release(r, release);
-
     /* once: what follows is not the upstream's word any more */
 
-    release->lock.handle.token = 0;
+    record->unstick = NULL;
+
+    (void) ngx_http_vibelock_release(r, release);
 }
 
 
