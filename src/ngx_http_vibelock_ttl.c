@@ -599,7 +599,7 @@ ngx_http_vibelock_ttl_seconds(ngx_http_vibelock_ttl_t *ttl, double seconds,
 {
     double  exact;
 
-    /* in seconds, as the limit is told: 4.035 times 1000 is over 4035 */
+    /* in seconds, as the limit is told: 2.007 times 1000 is over 2007 */
 
     if (!(seconds > 0 && seconds <= (double) ttl->max / 1000)) {
         return NGX_ABORT;
