@@ -198,6 +198,19 @@ for my $where ('/buffered', '/no_sendfile', '/threads') {
     ends($t, $uri, 'RELEASED', "$where: a slow reader");
 }
 
+# A part that the upstream made is whole: it is no slice that others follow.
+
+{
+    my $size = 12_000_000;
+    my ($uri, $x, $pending, $id) = begin('/buffered', rcvbuf => 4096,
+                                         headers => { Range => 'bytes=9-' });
+    $x->respond(206, { 'Content-Range' => 'bytes 9-' . ($size + 8) . '/*' },
+                ['x' x $size]);
+    ok(is_free($id), 'a part without a length: free before it is read');
+    is(length $pending->response->body, $size, 'it gets all of it');
+    ends($t, $uri, 'RELEASED', 'a slow reader of a part');
+}
+
 for my $body ('x' x 200_000, ['x' x 200_000]) {
     my ($uri, $x, $pending, $id) = begin('/large', rcvbuf => 4096,
                                          port => $t->port(1));

@@ -45,6 +45,7 @@ $t->server(<<'EOC');
     location /instead {
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
         proxy_cache c;
+        proxy_cache_revalidate on;
         proxy_force_ranges on;
         error_page 416 = @instead;
     }
@@ -129,6 +130,41 @@ $t->server(<<'EOC');
         proxy_next_upstream http_503;
         vibelock_keep $running $upstream_http_x_running;
     }
+    location /sliced/behind {
+        slice 1k;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_set_header Range $slice_range;
+        proxy_cache c;
+        proxy_cache_key $arg_page$slice_range;
+        proxy_cache_use_stale updating;
+        proxy_cache_background_update on;
+        vibelock_keep $upstream_http_x_running;
+    }
+    location /sliced/beside {
+        slice 1k;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_set_header Range $slice_range;
+        addition_types *;
+        add_after_body /behind/it;
+        vibelock_keep $upstream_http_x_running;
+    }
+    location /behind/it { proxy_pass http://127.0.0.1:%%UPSTREAM%%; }
+    location /instead/sliced {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_intercept_errors on;
+        error_page 503 = @sliced;
+    }
+    location /instead/none {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_intercept_errors on;
+        error_page 503 = @none;
+    }
+    location @sliced {
+        slice 1k;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+        proxy_set_header Range $slice_range;
+    }
+    location @none { try_files /none =444; }
     location /sliced/after {
         slice 1k;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
@@ -303,7 +339,15 @@ sub fastcgi {
 
 fastcgi(200);
 fill("stale$_", \%stale) for 0 .. $#cases;
-fill('behind', \%stale);
+fill($_, \%stale) for qw(confirmed behind);
+
+{
+    my ($uri, $x, $pending) = begin('/sliced/behind', 'slices');
+    slice($x, 0, 2000, 'Cache-Control' => 'max-age=1');
+    slice($up->accept_request, 1024, 2000, 'Cache-Control' => 'no-store');
+    is(length $pending->response->body, 2000, 'one of two slices is kept');
+    ends($t, $uri, 'RELEASED', 'a miss of slices');
+}
 
 my $aged = time + 2;
 wait_for { time > $aged };
@@ -314,6 +358,15 @@ for my $i (0 .. $#cases) {
     $play->($x);
     is($pending->response->body, 'old', 'from the cache');
     ends($t, $uri, $result, "stale: $name");
+}
+
+{
+    my ($uri, $x, $pending) = begin('/instead', 'confirmed',
+                                    headers => { Range => 'bytes=99-' });
+    $x->respond(304);
+    $up->accept_request->respond(200, {}, 'x' x 100);
+    is(length $pending->response->body, 1, 'of another');
+    ends($t, $uri, 'RELEASED', 'confirmed, and has no such range');
 }
 
 # A FastCGI answer has its end, the cache's has none of that kind.
@@ -327,6 +380,21 @@ fastcgi(500);
     is(lock_of($t, $id), 'free', 'the update behind it holds nothing');
     $x->close;
     ends($t, $uri, 'RELEASED', 'an answer that is updated afterwards');
+}
+
+{
+    my ($uri, undef, $pending, $id) = begin('/sliced/behind', 'slices',
+                                            hit => 1);
+    my ($update, $x) = sort { length($a->header('Range') // '')
+                              <=> length($b->header('Range') // '') }
+                       map { $up->accept_request } 1, 2;
+    is($update->header('Range'), undef, 'the cache asks for an update');
+    is(lock_of($t, $id), 'running', 'the other slice is to come');
+    $update->respond(200, { 'X-Running' => 1 }, 'x' x 2000);
+    ok($update->wait_closed, 'it is there');
+    slice($x, 1024, 2000);
+    is(length $pending->response->body, 2000, 'all of it');
+    ends($t, $uri, 'RELEASED', 'a slice that is updated meanwhile');
 }
 
 # Slice by slice: only the last one is the end.
@@ -473,6 +541,20 @@ for my $case ([], ['X-Running' => 0], ['X-Running' => 1], [503]) {
          "a slice that says $what");
 }
 
+# What else is asked for meanwhile says nothing of them: what is added to the
+# answer, or the cache's own update.
+
+{
+    my ($uri, $x, $pending) = begin('/sliced/beside', 'beside');
+    slice($x, 0, 2000);
+    slice($up->accept_request, 1024, 2000);
+    $x = $up->accept_request;
+    like($x->uri, qr{^/behind/it}, 'what comes behind the answer');
+    $x->respond(200, { 'X-Running' => 1 }, 'it');
+    is(length $pending->response->body, 2002, 'all of it');
+    ends($t, $uri, 'RELEASED', 'an operation that is another one');
+}
+
 # A range needs some of them alone.
 
 for my $where (qw(/sliced /sliced/cached)) {
@@ -504,6 +586,24 @@ for my $where (qw(/sliced /sliced/cached)) {
     ends($t, $uri, 'KEPT', "$where: cut short behind the range");
 }
 
+# nginx may have gone on from an answer before.
+
+for my $case (['/instead/sliced', 'KEPT'], ['/instead/none', 'RELEASED']) {
+    my ($where, $result) = @$case;
+    my ($uri, $x, $pending) = begin($where, 'gone');
+    $x->respond(503);
+
+    if ($result eq 'KEPT') {
+        $x = $up->accept_request;
+        $x->send_head(206, { 'Content-Range'  => 'bytes 0-1023/*',
+                             'Content-Length' => 1024 });
+    }
+
+    is($pending->read_rest, '', 'the client gets nothing');
+    ends($t, $uri, $result, "$where: after an answer that was not passed on");
+    $x->close;
+}
+
 # post_action leads to where the guard comes by, or to where it does not.
 
 for my $where (qw(/sliced/after /sliced/elsewhere)) {
@@ -529,6 +629,17 @@ for my $where (qw(/sliced /sliced/cached)) {
     $pending->read_rest;
     ends($t, $uri, 'KEPT', "$where: nginx refuses the slice");
     $x->close;
+
+    if ($where =~ /cached/) {
+        ($uri, $x, $pending) = begin($where, 'waited');
+        $t->log_mark;
+        $pending->abort;
+        ok($t->log_like(qr/client prematurely closed/), 'nginx knows');
+        $x->send_head(206, { 'Content-Range'  => 'bytes 0-1023/*',
+                             'Content-Length' => 1024 });
+        ends($t, $uri, 'KEPT', 'it waits for a client that left, and refuses');
+        $x->close;
+    }
 
     ($uri, $x, $pending, $id) = begin($where, 'one');
     slice($x, 0, 500);

@@ -358,6 +358,22 @@ for my $where (qw(/empty /own /renamed)) {
     ends($t, $uri, 'RELEASED', 'and gives it back');
 }
 
+# It is not for who had lost it before.
+
+{
+    my $uri = '/empty?id=' . ++$n;
+    my $pending = $t->async(GET => $uri, headers => { Range => 'bytes=1-' });
+    my $x = $up->accept_request;
+    ok(lock_at($t, $n, 'DELETE')->{released}, 'broken');
+    $x->respond(200);
+
+    $x = $up->accept_request;
+    is(lock_of($t, $n), 'free', 'another upstream has none');
+    $x->respond(200, {}, 'body');
+    is($pending->response->body, 'ody', 'and answers');
+    ends($t, $uri, 'LOST', 'nor does it give one back');
+}
+
 # After a dry run it needs that of where it comes to, if that is none.
 
 {

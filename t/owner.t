@@ -156,6 +156,8 @@ subtest 'neither registry nor owner' => sub {
     is(post('/open/exec?id=o1'), '409 EXEC_BUSY', 'and busy');
     is(post('/open/exec?id=o1', 'a key'), '409 EXEC_BUSY',
        'whatever key is shown');
+    is(post('/owner/exec?id=o1', 'a key'), '409 EXEC_BUSY',
+       'and where there are owners: it is not another\'s');
     is(&delete('/owner/lock?id=o1', 'a key'), '404 NOT_FOUND',
        'such a lock is nobody\'s to break');
 };

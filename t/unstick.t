@@ -47,12 +47,34 @@ $t->server(<<'EOC');
         proxy_intercept_errors on;
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
+    location ~ ^/(?<server_id>[^/]+)/other$ {
+        vibelock_unstick zone=ops;
+        error_page 500 = @other;
+        proxy_intercept_errors on;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
+    location ~ ^/(?<server_id>[^/]+)/range$ {
+        vibelock_unstick zone=ops;
+        proxy_force_ranges on;
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
     location ~ ^/(?<server_id>[^/]+)/local$ {
         vibelock_unstick zone=ops;
         empty_gif;
     }
+    location ~ ^/(?<server_id>[^/]+)/said$ {
+        vibelock_unstick zone=ops;
+        error_page 405 =200 /say;
+        empty_gif;
+    }
+    location @other {
+        proxy_pass http://127.0.0.1:%%AUTO%%;
+    }
     location /fine {
         empty_gif;
+    }
+    location /say {
+        return 200 fine;
     }
 EOC
 $t->write_file('registry.json', registry(
@@ -198,6 +220,16 @@ subtest 'the upstream works' => sub {
     $up->accept_request->respond(200, {}, 'none');
     is($pending->response->body, 'none', 'without a lock it goes there too');
 
+    take('vm');
+    $pending = $t->async(POST => '/vm/range', headers => {
+        %{ $me{headers} }, Range => 'bytes=99-',
+    });
+    $up->accept_request->respond(200, {}, 'reset');
+    is($pending->response->status, 416, 'nginx answers for it');
+    ok(!locked('vm'), 'released all the same');
+    ok($t->access_like(qr{^POST /vm/range 416 result=BROKEN age=\d+ }m),
+       'and once');
+
     $pending = $t->async(OPTIONS => '/vm/unstick');
     $up->accept_request->respond(204, {});
     is($pending->response->status, 204, 'OPTIONS is the upstream\'s');
@@ -236,6 +268,11 @@ subtest 'the upstream does not work' => sub {
     is($pending->response->status, 200, 'error_page makes 200 of a 500');
     ok(locked('vm'), 'which releases nothing');
 
+    $pending = $t->async(POST => '/vm/other', %me);
+    $up->accept_request->respond(500);
+    is($pending->response->status, 200, 'another upstream answers 200');
+    ok(locked('vm'), 'which releases nothing');
+
     $up->stop_listening;
     is($t->post('/vm/unstick', %me)->status, 502, 'refused: 502');
     ok(locked('vm'), 'refused: nothing released');
@@ -267,6 +304,8 @@ subtest 'content that is no upstream' => sub {
     take('vm');
     is($t->post('/vm/local', %me)->status, 405, 'refuses POST');
     ok(locked('vm'), 'and releases nothing');
+    is($t->post('/vm/said', %me)->status, 200, 'error_page makes 200 of it');
+    ok(locked('vm'), 'which releases nothing');
 };
 
 $t->done;
