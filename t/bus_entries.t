@@ -112,6 +112,19 @@ subtest 'too large' => sub {
             release => entry(key => 'x' x 1_048_576));
 };
 
+subtest 'its own, as it does not write them' => sub {
+    $fleet->release(0, 'k');
+    ok(wait_for { $fleet->bus(0)->{published} }, 'it has written one');
+
+    my $own = $redis->cmd('XREVRANGE', stream('ops'), '+', '-',
+                          'COUNT', 1)->[0][1][1];
+
+    skipped('own', 'with a blank', release => $own =~ s/\}$/ }/r);
+    skipped('own', 'with a member', release => $own =~ s/\}$/,"new":1}/r);
+    skipped('tooLarge', 'of 4097 bytes',
+            release => ' ' x (4097 - length $own) . $own);
+};
+
 subtest 'good ones' => sub {
     for my $case (
         ['4096 bytes',      sub { $_[0] . ' ' x (4096 - length $_[0]) }],

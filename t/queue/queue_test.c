@@ -482,6 +482,7 @@ facts_merge(void)
     check(put(1) == NGX_AGAIN);
     back(&one);
     check(take(&one) == NGX_OK && one.at == ngx_current_msec);
+    check(usage().merged == 5);
     sent(&one);
     ngx_current_msec += NGX_HTTP_VIBELOCK_QUEUE_REST;
     check(turn() == 0 && queue->n == 0);
@@ -597,6 +598,37 @@ facts_bounds(void)
     ngx_current_msec += 60000;
     (void) turn();
     check(usage().queued == 1);
+    check_whole();
+
+    fact_done();
+    unmake();
+}
+
+
+static void
+facts_anew(void)
+{
+    ngx_http_vibelock_queued_t  one, two;
+
+    make(SIZE);
+
+    fact("what rested, in whatever order, is over when it is put in order");
+
+    check(put(1) == NGX_OK && put(2) == NGX_OK);
+    check(take(&one) == NGX_OK && take(&two) == NGX_OK);
+    sent(&two);
+    ngx_current_msec += 500;
+    sent(&one);
+    queue->changing = 1;
+    check(turn() == 0 && queue->n == 0);
+    check_whole();
+
+    fact("one that was not counted yet is found by the next turn");
+
+    check(put(1) == NGX_OK);
+    queue->n = 0;
+    queue->changing = 1;
+    check(turn() == 0 && queue->n == 1);
     check_whole();
 
     fact_done();
@@ -928,6 +960,7 @@ main(int argc, char **argv)
     facts_merge();
     facts_owner();
     facts_bounds();
+    facts_anew();
     model(argc > 1 ? strtoul(argv[1], NULL, 10) : 100000);
 
     for (s = scenarios; s->name; s++) {
