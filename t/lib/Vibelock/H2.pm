@@ -37,7 +37,7 @@ sub connect {
     my ($class, %how) = @_;
 
     my $socket = Vibelock::Socket->connect(%how);
-    my $self = $class->new($socket, %how);
+    my $self = $class->new($socket);
 
     $self->{next} = 1;
     $socket->write($self->PREFACE);

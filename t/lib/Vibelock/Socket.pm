@@ -20,7 +20,6 @@ package Vibelock::Socket;
 #   $s->error                    why the last read came short:
 #                                'closed', 'reset', 'timeout'
 #   $s->close                    FIN
-#   $s->shutdown_write           FIN, and go on reading
 #   $s->reset                    RST
 #
 # rcvbuf => <bytes> asks for a small receive buffer: a client that does not
@@ -268,14 +267,6 @@ sub close {
     $self->available;
     CORE::close(delete $self->{handle});
     $self->{end} ||= 'closed';
-
-    return;
-}
-
-sub shutdown_write {
-    my ($self) = @_;
-
-    shutdown $self->{handle}, 1;
 
     return;
 }

@@ -3,9 +3,7 @@ package Vibelock::H2::Connection;
 # An HTTP/2 connection, seen from either end: frames, streams, windows.  The
 # base of Vibelock::H2 (a client) and of Vibelock::Grpc (a server).
 #
-#   my $h = Vibelock::H2::Connection->new($socket, %options);
-#       window => bytes      what the peer may send us on a stream before we
-#                            read on (default: no bound)
+#   my $h = Vibelock::H2::Connection->new($socket);
 #
 #   $h->send_frame($type, $flags, $stream, $payload)
 #   $h->send_headers($stream, \@pairs, end => 1)
@@ -14,7 +12,6 @@ package Vibelock::H2::Connection;
 #   $h->ping                    true once the peer has answered: all that was
 #                               sent before has been read
 #   $h->goaway($last, $code)
-#   $h->open_window($stream, $bytes)             after window => …
 #   $h->pump($condition, $limit)                 reads frames until it is true
 #
 # A stream, $h->stream($id), is a hash:
@@ -25,7 +22,6 @@ package Vibelock::H2::Connection;
 
 use strict;
 use warnings;
-
 
 use Vibelock::H2::Hpack;
 use Vibelock::Util qw(limit now);
@@ -46,7 +42,7 @@ use constant {
 use constant PREFACE => "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 sub new {
-    my ($class, $socket, %options) = @_;
+    my ($class, $socket) = @_;
 
     return bless {
         socket  => $socket,
@@ -54,7 +50,6 @@ sub new {
         hpack   => Vibelock::H2::Hpack->new,
         initial => 65535,       # the peer's INITIAL_WINDOW_SIZE
         window  => 65535,       # what we may send on the whole connection
-        receive => $options{window} // LARGEST_WINDOW,
         pongs   => 0,
         goaway  => undef,
     }, $class;
@@ -73,13 +68,13 @@ sub stream {
     };
 }
 
-# Our SETTINGS, and a window for the connection that never closes.
+# Our SETTINGS, and windows that never close.
 
 sub send_settings {
     my ($self) = @_;
 
     $self->send_frame(SETTINGS, 0, 0,
-                      pack 'nN', INITIAL_WINDOW_SIZE, $self->{receive});
+                      pack 'nN', INITIAL_WINDOW_SIZE, LARGEST_WINDOW);
 
     return $self->send_frame(WINDOW_UPDATE, 0, 0,
                              pack 'N', LARGEST_WINDOW - 65535);
@@ -156,12 +151,6 @@ sub goaway {
     my ($self, $last, $code) = @_;
 
     return $self->send_frame(GOAWAY, 0, 0, pack 'NN', $last // 0, $code // 0);
-}
-
-sub open_window {
-    my ($self, $id, $bytes) = @_;
-
-    return $self->send_frame(WINDOW_UPDATE, 0, $id, pack 'N', $bytes);
 }
 
 # Nothing more will come on the stream.
