@@ -67,6 +67,7 @@ static char *ngx_http_vibelock_zone_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_guard_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_guard_words(ngx_conf_t *cf);
 static char *ngx_http_vibelock_ttl_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_keep_directive(ngx_conf_t *cf,
@@ -688,12 +689,42 @@ ngx_http_vibelock_guard_directive(ngx_conf_t *cf, ngx_command_t *cmd,
 
     value = cf->args->elts;
 
-    if (cf->args->nelts == 2) {
+    if (cf->args->nelts == 2 && ngx_strcmp(value[1].data, "off") == 0) {
+        vlcf->guard.zone = NULL;
+        return NGX_CONF_OK;
+    }
 
-        if (ngx_strcmp(value[1].data, "off") == 0) {
-            vlcf->guard.zone = NULL;
-            return NGX_CONF_OK;
-        }
+    if (ngx_http_vibelock_guard_words(cf) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    vmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_vibelock_module);
+
+    vlcf->guard.zone = ngx_http_vibelock_zone_get(cf, &vmcf->zones, &value[2]);
+    if (vlcf->guard.zone == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    vlcf->guard.operation = ngx_http_vibelock_zone_operation(cf,
+                                                vlcf->guard.zone, &value[1]);
+    if (vlcf->guard.operation == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+/* whether an operation is named, and something that may be its zone */
+
+static char *
+ngx_http_vibelock_guard_words(ngx_conf_t *cf)
+{
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    if (cf->args->nelts == 2) {
 
         if (ngx_strncmp(value[1].data, "zone=", 5) == 0
             || ngx_strcasecmp(value[1].data, (u_char *) "on") == 0)
@@ -733,19 +764,6 @@ ngx_http_vibelock_guard_directive(ngx_conf_t *cf, ngx_command_t *cmd,
                            "invalid operation \"%V\" in \"vibelock\", it must "
                            "be 1 to 32 letters, digits, \"_\" or \"-\"",
                            &value[1]);
-        return NGX_CONF_ERROR;
-    }
-
-    vmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_vibelock_module);
-
-    vlcf->guard.zone = ngx_http_vibelock_zone_get(cf, &vmcf->zones, &value[2]);
-    if (vlcf->guard.zone == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    vlcf->guard.operation = ngx_http_vibelock_zone_operation(cf,
-                                                vlcf->guard.zone, &value[1]);
-    if (vlcf->guard.operation == NULL) {
         return NGX_CONF_ERROR;
     }
 

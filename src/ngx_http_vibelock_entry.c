@@ -44,6 +44,8 @@ static u_char *ngx_http_vibelock_entry_hex(u_char *p, u_char *owner);
 static u_char *ngx_http_vibelock_entry_number(u_char *p, uint64_t n);
 static ngx_int_t ngx_http_vibelock_entry_read(
     ngx_http_vibelock_entry_t *entry, u_char *data, size_t len);
+static u_char *ngx_http_vibelock_entry_digits(u_char *p, u_char *last,
+    uint64_t *n);
 static ngx_http_vibelock_entry_e ngx_http_vibelock_entry_members(
     ngx_http_vibelock_entry_t *entry, json_t *json);
 static size_t ngx_http_vibelock_entry_text(json_t *json, const char *name,
@@ -226,7 +228,7 @@ static ngx_int_t
 ngx_http_vibelock_entry_read(ngx_http_vibelock_entry_t *entry, u_char *data,
     size_t len)
 {
-    u_char     *p, *last, *start;
+    u_char     *p, *last;
     ngx_str_t   owner;
 
     p = data;
@@ -265,17 +267,9 @@ ngx_http_vibelock_entry_read(ngx_http_vibelock_entry_t *entry, u_char *data,
         return NGX_DECLINED;
     }
 
-    start = p;
-    entry->at = 0;
+    p = ngx_http_vibelock_entry_digits(p, last, &entry->at);
 
-    while (p < last && *p >= '0' && *p <= '9'
-           && p - start < NGX_HTTP_VIBELOCK_ENTRY_DIGITS)
-    {
-        entry->at = entry->at * 10 + (*p++ - '0');
-    }
-
-    if (p == start
-        || (*start == '0' && p - start > 1)
+    if (p == NULL
         || !ngx_http_vibelock_entry_skip(p, last,
                                          NGX_HTTP_VIBELOCK_ENTRY_TO_FROM))
     {
@@ -296,6 +290,26 @@ ngx_http_vibelock_entry_read(ngx_http_vibelock_entry_t *entry, u_char *data,
     }
 
     return NGX_OK;
+}
+
+
+/* a number as encode() writes it; NULL: it is none, or too long */
+
+static u_char *
+ngx_http_vibelock_entry_digits(u_char *p, u_char *last, uint64_t *n)
+{
+    u_char  *start;
+
+    start = p;
+    *n = 0;
+
+    while (p < last && *p >= '0' && *p <= '9'
+           && p - start < NGX_HTTP_VIBELOCK_ENTRY_DIGITS)
+    {
+        *n = *n * 10 + (*p++ - '0');
+    }
+
+    return (p == start || (*start == '0' && p - start > 1)) ? NULL : p;
 }
 
 
