@@ -246,6 +246,40 @@ for my $answer (",1.5\r\n", "#t\r\n", "(12345678901234567890\r\n",
     });
 }
 
+# A server that is of no use is left, for it may be another one next time; an
+# error of the stream's own is none of the server's.
+
+for my $case (['LOADING', 'loading'], ['MASTERDOWN', 'loading'],
+              ['READONLY', 'readonly'], ['NOAUTH', 'noauth'],
+              ['NOPERM', 'noperm', 'stays'], ['WRONGTYPE', 'wrongtype', 'stays'],
+              ['OOM', 'error', 'stays'])
+{
+    my ($error, $why, $stays) = @$case;
+
+    with_answers("$error to an entry", {
+        XADD  => "-$error of it\r\n",
+        XREAD => "*-1\r\n",
+    }, sub {
+        my ($fleet, $port) = @_;
+
+        ok($fleet->working, 'it works');
+        $fleet->release(0, 'web');
+        ok(wait_for { $fleet->bus(0)->{publishing} eq $why }, $why);
+
+        if ($stays) {
+            my $client = Vibelock::Redis::Client->connect(port => $port);
+
+            ok(wait_for { my %n = @{ $client->cmd('COUNTS') }; $n{XADD} > 2 },
+               'is tried again');
+            is($fleet->bus(0)->{reconnects}, 0, 'on the same connection');
+
+        } else {
+            ok(wait_for { $fleet->bus(0)->{reconnects} > 1 },
+               'is tried again, on another connection');
+        }
+    });
+}
+
 # What Redis said is in the log.
 
 with_answers('an error that a terminal would heed', {
