@@ -179,7 +179,10 @@ my %accept = (
     'text/plain;q=0.5, text/html;q=0.4'         => 'text/plain',
     'text/*, application/json;q=0.9'            => 'text/plain',
     'text/html;q=0, */*'                        => 'application/json',
+    'application/json;q=0.1, */*'               => 'text/plain',
+    '*/*, application/json;q=0.1'               => 'text/plain',
     'TEXT/HTML ; Q=0.9 , application/json;q=.8' => 'text/html',
+    'text/html;q=x'                             => 'text/html',
     'image/png'                                 => 'application/json',
     ';;,,;q=,text'                              => 'application/json',
     'application/openmetrics-text;version=1.0.0;q=0.5,'
