@@ -7,6 +7,7 @@ use warnings;
 
 use Digest::SHA qw(sha256_hex);
 use JSON::PP ();
+use POSIX qw(mkfifo);
 use Test::More;
 
 use Vibelock::Test;
@@ -86,6 +87,14 @@ my @odd = ([undef, 'null'], [5, '5'], [1.5, 'a number with a fraction'],
 accepted(registry(), 'the good one this begins with');
 accepted('{"version":1,"keys":[],"servers":[]}', 'an empty one');
 accepted(" \n" . registry() . "\r\n", 'in white space');
+
+subtest 'a FIFO' => sub {
+    unlink $file;
+    mkfifo($file, 0666) or die "$file: $!";
+    is(verdict($t), "1: vibelock_registry \"$file\": it must be a regular file",
+       'is not waited for');
+    unlink $file;
+};
 
 subtest 'no JSON' => sub {
     refused('', 'it must be JSON, but has in line 1, column 0:'
@@ -282,6 +291,9 @@ subtest 'a server' => sub {
     refused(registry(server => { id => 'x' x 256 }),
             'servers[1].id is "' . 'x' x 64 . '...", but must be a string of 1'
             . ' to 255 bytes', 'an id of 256 bytes');
+    refused(registry(server => { id => 'x' x 63 . "\xd1\x86" . 'x' x 256 }),
+            'servers[1].id is "' . 'x' x 63 . '...", but must be a string of 1'
+            . ' to 255 bytes', 'no half of a character is shown');
     refused(registry(server => { id => 's0' }),
             'servers[1].id is "s0", but must be another than that of'
             . ' servers[0]', 'an id twice');
