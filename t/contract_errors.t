@@ -43,6 +43,15 @@ $t->server(<<'EOC');
     location ~ ^/servers/(?<server_id>[^/]+)/unstick$ {
         vibelock_unstick zone=ops;
     }
+    location = /asks {
+        auth_request /servers/mine/lock;
+        error_page 500 /page;
+        empty_gif;
+    }
+    location = /instead {
+        error_page 404 =200 /servers/busy/exec;
+        return 404;
+    }
     location = /page {
         return 200 "a page\n";
     }
@@ -108,6 +117,9 @@ error_is($t->post('/servers/mine/exec'), 401,
          'Send the key as X-Api-Key: <key>, or as Authorization: Bearer'
          . ' <key>'),
     '401 MISSING_API_KEY', @challenge);
+
+is($t->get('/asks')->header('WWW-Authenticate'), $challenge[1],
+   'the challenge of a 401 that auth_request passes on');
 
 error_is($t->post('/servers/mine/exec', headers => { 'X-Api-Key' => 'x' }),
     401,
@@ -206,6 +218,9 @@ error_is($t->post('/servers/busy/exec', headers => \%me), 409,
          ',"retryAfter":?,"operation":"exec","state":"running","ageMs":#,'
          . '"expiresInMs":#'),
     '409 EXEC_BUSY, running');
+
+is($t->get('/instead', headers => \%me)->status, 409,
+   'whatever error_page would make of the error before');
 
 error_is($t->post('/servers/stuck/exec', headers => \%me), 409,
     text('EXEC_BUSY', 'An operation whose end was not seen holds the lock'

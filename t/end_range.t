@@ -397,7 +397,9 @@ for my $case (['/late', 409, 'BUSY'], ['/late/dry', 206, 'BUSY_DRY_RUN'],
     my ($where, $status, $result) = @$case;
     my $uri = "$where?id=" . ++$n;
     my $pending = $t->async(GET => $uri, headers => { Range => 'bytes=1-' });
-    $up->accept_request->respond(200);
+    $up->accept_request->respond(200, {
+        'Content-Type' => 'text/plain; charset=koi8-r',
+    });
 
     my $x = $up->accept_request;
     is($x->uri, '/auth', 'asked on the way');
@@ -412,7 +414,10 @@ for my $case (['/late', 409, 'BUSY'], ['/late/dry', 206, 'BUSY_DRY_RUN'],
         $x->respond(200, {}, 'body');
     }
 
-    is($pending->response->status, $status, "$where: answered");
+    my $r = $pending->response;
+    is($r->status, $status, "$where: answered");
+    is($r->header('Content-Type'), 'application/json', 'as ever')
+        if $status == 409;
     my $line = $t->logged($uri);
     is($line->{result}, $result, $result);
     is($line->{token}, '-', 'a token is of a lock that it has');

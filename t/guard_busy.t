@@ -119,6 +119,14 @@ subtest 'a body that comes all the same' => sub {
     is($c->read_response->body, "free\n", 'pipelined, the one after them');
     $c->close;
 
+    $c = $t->connect;
+    $c->send_raw("POST /exec?id=1 HTTP/1.1\r\nHost: x\r\n"
+                 . "Expect: 100-continue\r\nContent-Length: 3\r\n\r\nabc"
+                 . "GET /free HTTP/1.1\r\nHost: x\r\n\r\n");
+    is($c->read_response->status, 409, 'that did not wait for 100 Continue');
+    is($c->read_response->body, "free\n", 'and the request behind it');
+    $c->close;
+
     is($t->post('/exec?id=1', version => '1.0', body => 'abc')->status, 409,
        'HTTP/1.0');
     is($t->post('/exec?id=1', body => 'abc', slowly => 1)->status, 409,
@@ -132,6 +140,7 @@ subtest 'a body that comes all the same' => sub {
 subtest 'a lock taken while the body came' => sub {
     my $c = $t->connect;
     $c->send_raw("POST /exec?id=3 HTTP/1.1\r\nHost: x\r\n"
+                 . "Expect: 100-continue\r\n"
                  . "Content-Length: 13\r\n\r\n{\"timeo");
 
     my $other = $t->async(POST => '/exec?id=3',
@@ -142,6 +151,7 @@ subtest 'a lock taken while the body came' => sub {
     $c->send_raw('ut":5}');
     my $r = $c->read_response;
     is($r->status, 409, 'who comes second is busy');
+    ok($r->continued, 'when its body was asked for');
     is($r->json->{error}{operation}, 'exec', 'with the first');
 
     $c->send_raw("GET /free HTTP/1.1\r\nHost: x\r\n\r\n");
