@@ -64,7 +64,7 @@ my $client = password(['one', 'two']);
 $client->cmd('CLIENT', 'KILL', 'TYPE', 'normal');
 ok(wait_for { $fleet->bus(0)->{publishing} eq 'noauth' }, 'a new password');
 
-$t->write_file('password', 'two');
+$t->write_file('password', "two\r\n");
 $t->reload;
 ok(scalar $t->leaving, 'an old worker is there after the reload');
 ok($fleet->working, 'and it works again');
