@@ -233,7 +233,12 @@ ngx_http_vibelock_report_wait(ngx_http_request_t *r,
 
     if (r == r->main && !r->discard_body) {
 
-        if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
+        /* of a client that left by now no other event tells */
+
+        if (r->connection->read->ready) {
+            ngx_post_event(r->connection->read, &ngx_posted_events);
+
+        } else if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK) {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 

@@ -64,9 +64,13 @@ for (1 .. 20) {
 }
 
 is($t->get('/other')->status, 200, 'the worker goes on');
+
+my @reports;
+
 ok(wait_for {
-    my @reports = $t->access_log =~ m{^GET /status (\d+)}mg;
+    @reports = $t->access_log =~ m{^GET /status (\d+)}mg;
     @reports == 21;
 }, 'and has ended all of them');
+is("@reports", join(' ', 200, (499) x 20), 'none of which was gathered');
 
 $t->done;
