@@ -713,6 +713,15 @@ facts_expired(void)
     check(usage.rebuilds == 0);
     check(usage.used == 1);
     check(usage.cells == raw_slots(zone->table));
+
+    fact("also where its holder is the first to see it");
+
+    check(acquire(zone, key, 1000, 0, &lock) == NGX_OK);
+    clock_set(START + 3100);
+    check(ngx_http_vibelock_table_release(zone->table, &lock.handle)
+          == NGX_DECLINED);
+    ngx_http_vibelock_table_usage(zone->table, &usage);
+    check(usage.expired == 4);
     check_null(whole(zone->table));
 
     zone_destroy(zone);
