@@ -255,6 +255,25 @@ subtest 'it reconnects slowly, and says little' => sub {
     ok($fleet->working, 'all work again');
 };
 
+subtest 'while there is nothing to send' => sub {
+    my $idle = Vibelock::Fleet->new(
+        redis    => 'redis://127.0.0.1:' . $redis->port,
+        gateways => 1,
+        more     => 'keepalive=100ms',
+    );
+
+    $idle->start;
+    ok($idle->working, 'it works');
+
+    $redis->pause;
+    ok(wait_for { $idle->bus(0)->{publishing} eq 'timeout' },
+       'the connection is tested all the same');
+    $redis->resume;
+    ok($idle->working, 'it works again');
+    $idle->gateway(0)->finish;
+    ok($fleet->working, 'and so do the others');
+};
+
 subtest 'more than the queue holds' => sub {
     $redis->stop;
 
