@@ -199,6 +199,22 @@ with_answers('an answer to nothing, later', {
     });
 }
 
+# A clock that takes its time may have any.
+
+with_answers('a slow clock', {
+    TIME => sub { Time::HiRes::sleep(0.07); return time_of(0) },
+}, sub {
+    my ($fleet) = @_;
+
+    $fleet->release(0, 'web');
+
+    for my $side (qw(publishing reading)) {
+        ok(wait_for { $fleet->bus(0)->{$side} eq 'clock' }, "is none, $side");
+    }
+
+    is($fleet->bus(0)->{queued}, 1, 'and a release waits for a better one');
+});
+
 with_answers('no list of entries', { XREAD => "+OK\r\n" }, sub {
     my ($fleet) = @_;
     ok(wait_for { $fleet->bus(0)->{reading} eq 'unexpected' }, 'away');
