@@ -208,13 +208,8 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
             return "nginx answered with a 304 of its own";
         }
 
-        if (!ngx_http_vibelock_ending_fastcgi(u)
-            || ngx_http_vibelock_ending_bodiless(r))
-        {
-            return NULL;
-        }
-
-        return "the upstream closed early";
+        return ngx_http_vibelock_ending_fastcgi(u)
+               ? "the upstream closed early" : NULL;
     }
 
     if (ngx_http_vibelock_ending_replaced(r, rc)

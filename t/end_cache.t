@@ -314,6 +314,18 @@ for my $where (qw(/passed /never)) {
     $x->close;
 }
 
+for my $result (qw(RELEASED KEPT)) {
+    my $uri = '/fastcgi?id=' . ++$n . "&page=head$result";
+    my $pending = $t->async(HEAD => $uri);
+    my $x = $fastcgi->accept_request;
+    $x->stdout("Status: 200\r\nCache-Control: max-age=60\r\n\r\npart");
+    is($pending->read_response(method => 'HEAD')->status, 200, 'answered');
+    is(lock_of($t, $n), 'running', 'nginx reads on');
+    $x->end_request if $result eq 'RELEASED';
+    $x->close;
+    ends($t, $uri, $result, "FastCGI, HEAD that fills the cache: $result");
+}
+
 # What is in the cache is too old.
 
 my %stale = ('Cache-Control' => 'max-age=1',
