@@ -1,7 +1,7 @@
 package Vibelock::Program;
 
-# A program that plays nginx to a part of src/, which it takes in: it is compiled
-# here, and each of its lines is a test.
+# A program that plays nginx to a part of src/, which it takes in: it is
+# compiled here, and each of its lines is a test.
 #
 #   use Vibelock::Program qw(run_program);
 #
