@@ -109,12 +109,12 @@ is(($row->cells)[3], '9.50 (2.00 to 17.00)',
 
 my @calm = (1) x 8;
 
-is(Bench::Million::lasting(0.5, [9, @calm], [@calm, 9]), 1,
+is(Bench::Million::lasting(100, [9, @calm], [@calm, 9]), 1,
    'a wait that comes at another time in each round does not count');
-is(Bench::Million::lasting(0.5, [1, 9, @calm], [1, 1, 1, 1, 7, @calm]), 7,
+is(Bench::Million::lasting(100, [1, 9, @calm], [(1) x 7, 7, @calm]), 7,
    'one that comes at about the same time does');
-is(Bench::Million::lasting(0.5, [1, 9, @calm], [1, 1, 1, 1, 1, 7, @calm]), 1,
-   'where about is half a second more than sweeps are apart');
+is(Bench::Million::lasting(100, [1, 9, @calm], [(1) x 8, 7, @calm]), 1,
+   'where about is a quarter of a second more than sweeps are apart');
 
 # In what order.
 

@@ -50,7 +50,7 @@ my %usual = (
     count    => { rounds => 9, first => 300, requests => 300 },
     locks    => 1_000_000,
     held     => { rounds => 33, requests => 10_000 },
-    swept    => { rounds => 6, sweep => 1, rate => 1000 },
+    swept    => { rounds => 6, sweep => 100, rate => 1000 },
     growth   => [10_000, 1_000_000],
     bus      => { rounds => 20, releases => 20 },
 );
@@ -64,7 +64,7 @@ my %quick = (
     count    => { rounds => 2, first => 100, requests => 100 },
     locks    => 100_000,
     held     => { rounds => 5, requests => 5000 },
-    swept    => { rounds => 2, sweep => 1, rate => 1000 },
+    swept    => { rounds => 2, sweep => 100, rate => 1000 },
     growth   => [10_000, 50_000],
     bus      => { rounds => 5, releases => 8 },
 );
@@ -78,7 +78,7 @@ my %smoke = (
     count    => { rounds => 1, first => 40, requests => 10 },
     locks    => 2000,
     held     => { rounds => 1, requests => 100 },
-    swept    => { rounds => 1, sweep => 1, rate => 100 },
+    swept    => { rounds => 1, sweep => 100, rate => 100 },
     growth   => [500, 1000],
     bus      => { rounds => 1, releases => 3 },
 );

@@ -5,20 +5,22 @@
  * A load of one kind of request, over connections that are kept:
  *
  *     load port=<n> [connections=<n>] [requests=<n>] [span=<n>] [base=<n>]
- *          [status=<n>] [stop=1] [limit=<s>] [rate=<n> [slice=<ms>]]
- *          < request
+ *          [status=<n>] [stop=1] [limit=<s>]
+ *          [rate=<n> pid=<n> [slice=<ms>]]   < request
  *
  * The request is read from the standard input and sent as it is, but for the
  * first "@@@@@@@@@@@@" in it, which becomes base, base + 1 ... base + span - 1
  * and over again, as 12 hex digits.
  *
  * With rate= there is one connection, on which requests are sent at their
- * time; how long an answer took counts from then, sent or not.
+ * time; how long an answer took counts from then, sent or not.  pid= is who
+ * answers: its processor time from the request to the answer is how long it was
+ * busy, with this or with something else.
  *
- * Prints "good <n> other <n>", and with rate= also " longest <us>,<us>...", the
- * longest that an answer took in each slice of the time, 1000 ms by default.
- * An answer is good when its status is the given one, 200 by default; with
- * stop=1 the first other one ends the load.  The exit code is 0 when all
+ * Prints "good <n> other <n>", and with rate= also " longest <us>,<us>... busy
+ * <us>,<us>...", the most of both in each slice of the time, 1000 ms by
+ * default.  An answer is good when its status is the given one, 200 by default;
+ * with stop=1 the first other one ends the load.  The exit code is 0 when all
  * requests were answered, with whatever status.
  */
 
@@ -63,13 +65,17 @@ static void connect_to(connection_t *c);
 static int next_request(connection_t *c);
 static int read_answer(connection_t *c);
 static void count(connection_t *c, size_t head);
+static void most(uint64_t *most, uint64_t ns);
+static void print(const char *name, uint64_t *values, long n);
 static void late(void);
 static uint64_t now(void);
+static uint64_t clock_of(clockid_t clock);
 static void fail(const char *what);
 
 
 static long       port, connections = 1, requests = 1, span = 1, base;
-static long       status = 200, stop, limit = 300, rate, slice = 1000;
+static long       status = 200, stop, limit = 300;
+static long       rate, pid, slice = 1000;
 
 static char       request[REQUEST_MAX];
 static size_t     request_len;
@@ -117,6 +123,7 @@ arguments(int argc, char **argv)
         { "stop=", &stop },
         { "limit=", &limit },
         { "rate=", &rate },
+        { "pid=", &pid },
         { "slice=", &slice },
         { NULL, NULL }
     };
@@ -225,7 +232,8 @@ static void
 paced(void)
 {
     long              i, n;
-    uint64_t          start, due, took, *longest;
+    uint64_t          start, due, before, *longest, *busy;
+    clockid_t         worker;
     connection_t     *c;
     struct timespec   ts;
 
@@ -233,9 +241,15 @@ paced(void)
 
     c = calloc(1, sizeof(connection_t));
     longest = calloc(n, sizeof(uint64_t));
+    busy = calloc(n, sizeof(uint64_t));
 
-    if (c == NULL || longest == NULL) {
+    if (c == NULL || longest == NULL || busy == NULL) {
         fail("calloc");
+    }
+
+    errno = clock_getcpuclockid(pid, &worker);
+    if (errno) {
+        fail("clock_getcpuclockid");
     }
 
     connect_to(c);
@@ -249,6 +263,8 @@ paced(void)
         ts.tv_nsec = due % SECOND;
         (void) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
 
+        before = clock_of(worker);
+
         if (!next_request(c)) {
             break;
         }
@@ -257,20 +273,15 @@ paced(void)
             late();
         }
 
-        took = now() - due;
         i = (due - start) / (slice * (SECOND / 1000));
 
-        if (took > longest[i]) {
-            longest[i] = took;
-        }
+        most(&longest[i], now() - due);
+        most(&busy[i], clock_of(worker) - before);
     }
 
-    printf("good %ld other %ld longest ", good, other);
-
-    for (i = 0; i < n; i++) {
-        printf("%s%lu", i ? "," : "", longest[i] / 1000);
-    }
-
+    printf("good %ld other %ld", good, other);
+    print("longest", longest, n);
+    print("busy", busy, n);
     printf("\n");
 }
 
@@ -401,6 +412,28 @@ count(connection_t *c, size_t whole)
 
 
 static void
+most(uint64_t *most, uint64_t ns)
+{
+    if (ns > *most) {
+        *most = ns;
+    }
+}
+
+
+static void
+print(const char *name, uint64_t *values, long n)
+{
+    long  i;
+
+    printf(" %s ", name);
+
+    for (i = 0; i < n; i++) {
+        printf("%s%lu", i ? "," : "", values[i] / 1000);
+    }
+}
+
+
+static void
 late(void)
 {
     if (now() > deadline) {
@@ -414,9 +447,18 @@ late(void)
 static uint64_t
 now(void)
 {
+    return clock_of(CLOCK_MONOTONIC);
+}
+
+
+static uint64_t
+clock_of(clockid_t clock)
+{
     struct timespec  ts;
 
-    clock_gettime(CLOCK_MONOTONIC, &ts);
+    if (clock_gettime(clock, &ts) == -1) {
+        fail("clock_gettime");
+    }
 
     return ts.tv_sec * SECOND + ts.tv_nsec;
 }

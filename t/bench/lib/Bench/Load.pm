@@ -6,9 +6,9 @@ package Bench::Load;
 #   my $r = $load->run(port => $port, request => $text, requests => 1000, …);
 #
 # The options are those of load.c, and request is the text to send.  Returns
-# what it prints, as a hash; longest is a list.  It dies when a request was not
-# answered, or, not told that others are expected (others => 1), with another
-# status.
+# what it prints, as a hash; longest and busy are lists.  It dies when a request
+# was not answered, or, not told that others are expected (others => 1), with
+# another status.
 
 use strict;
 use warnings;
@@ -56,7 +56,7 @@ sub run {
 
     croak "on port $how{port}: $output" if $result{other} && !$others;
 
-    $result{longest} = [split /,/, $result{longest}] if $result{longest};
+    $_ = [split /,/] for grep { defined } @result{qw(longest busy)};
 
     return \%result;
 }

@@ -7,8 +7,10 @@ package Bench::Million;
 #
 #   my @rows = Bench::Million::held($options, $load,
 #       locks => 1000000, rounds => 33, requests => 10000);
-#   my $row = Bench::Million::swept($options, $load,
-#       locks => 1000000, rounds => 5, sweep => 5, rate => 1000);
+#   my @rows = Bench::Million::swept($options, $load,
+#       locks => 1000000, rounds => 5, sweep => 100, rate => 1000);
+#
+# sweep is in ms, and rate in requests for each second.
 #
 # Locks are held by requests that ended while vibelock_keep told to keep them.
 
@@ -32,7 +34,7 @@ use constant OTHERS => 1 << 40;
 use constant FEW    => 1000;
 
 # Of the time in which locks expire.
-use constant SLICE  => 250;    # ms
+use constant SLICE  => 50;    # ms
 
 sub held {
     my ($options, $load, %how) = @_;
@@ -202,7 +204,9 @@ END
 }
 
 # A worker that sweeps answers others in between.  They are sent at their time,
-# and the longest that one waited is what counts; see lasting().
+# and the longest that one waited is what counts: for what the worker did in its
+# processor time, since a machine that others use stands still for longer than
+# any sweep. The same by the clock is told beside it.
 
 sub swept {
     my ($options, $load, %how) = @_;
@@ -214,7 +218,7 @@ sub swept {
         dir     => "$options->{dir}/swept",
         modules => [$options->{module}],
         http    => "vibelock_zone \$server_id zone=many:$size"
-                   . " sweep=$how{sweep}s;",
+                   . " sweep=$how{sweep}ms;",
         servers => {
             many => guarded('many'),
             fill => guarded('many',
@@ -227,31 +231,44 @@ sub swept {
 
     $nginx->stop;
 
-    my ($with, $without) = map { my $side = $_;
-                                 lasting($how{sweep}, map { $_->[$side] }
-                                                      @rounds) } 0, 1;
-
-    return Bench::Row->new(
-        what        => words($locks)
-                       . ' locks expire: longest wait of another request',
+    my @row = (
         alternative => 'without',
         unit        => 'us',
-        limit       => 1000,
         difference  => 1,
-        pairs       => [[$with, $without]],
+    );
+
+    return (
+        Bench::Row->new(@row,
+            what  => words($locks) . ' locks expire: longest wait of another'
+                     . ' request for the worker',
+            limit => 1000,
+            pairs => [both(\@rounds, 'busy', %how)],
+        ),
+        Bench::Row->new(@row,
+            what  => 'the same by the clock',
+            pairs => [both(\@rounds, 'longest', %how)],
+        ),
     );
 }
 
-# A machine that others use holds everything up now and then, for longer than a
-# sweep does: never at the same time of each round. So, of the longest waits in
-# the slices of each round: the most, over all times of the window, of the least
-# that a round had at that time. The sweep does begin at another time in each,
-# by up to its interval, so a time is longer than that.
+sub both {
+    my ($rounds, $name, %how) = @_;
+
+    return [map {
+        my $side = $_;
+        lasting($how{sweep}, map { $_->[$side]{$name} } @$rounds);
+    } 0, 1];
+}
+
+# What the machine does comes at another time in each round. So, of the longest
+# waits in the slices of each round: the most, over all times of the window, of
+# the least that a round had at that time. The sweep does begin at another time
+# in each, by up to its interval, so a time is longer than that.
 
 sub lasting {
-    my ($seconds, @rounds) = @_;
+    my ($interval, @rounds) = @_;
 
-    my $span = ($seconds + 0.5) * 1000 / SLICE;
+    my $span = ($interval + 250) / SLICE;
     my $last = min(map { scalar @$_ } @rounds) - $span;
 
     croak 'the slices are too few' if $last < 0;
@@ -265,7 +282,7 @@ sub lasting {
 sub expiring {
     my ($nginx, $load, %how) = @_;
 
-    my $window = $how{sweep} + 6;
+    my $window = $how{sweep} / 1000 + 6;
     my $end;
 
     # How long it takes to take them all is a guess, on a machine that has
@@ -314,7 +331,7 @@ sub take_all {
         my ($base, $ttl) = @_;
 
         $load->run(filling($nginx, 'fill', requests => $part, base => $base,
-                           body => sprintf '{"timeout":%d}', $ttl));
+                           body => sprintf '{"timeout":%.3f}', $ttl));
     };
 
     my $start = now();
@@ -351,15 +368,14 @@ sub sleep_until {
 sub waiting {
     my ($nginx, $load, $seconds, %how) = @_;
 
-    my $result = $load->run(filling($nginx, 'many',
+    return $load->run(filling($nginx, 'many',
         base        => OTHERS,
         rate        => $how{rate},
         connections => 1,
         requests    => int($seconds * $how{rate}),
         slice       => SLICE,
+        pid         => $nginx->pids,
     ));
-
-    return $result->{longest};
 }
 
 1;
