@@ -145,6 +145,17 @@ sub next_operation {
     return;
 }
 
+sub keeps_its_lock {
+    ok($fleet->working, 'both work');
+    ok(release('more'), 'and read on');
+    ok($fleet->held(1, 'web'), 'the next operation keeps its lock');
+
+    $fleet->release(0, 'web');
+    ok($fleet->freed(1, 'web'), 'until it is released');
+
+    return;
+}
+
 subtest 'what was read before' => sub {
     begin();
 
@@ -153,12 +164,7 @@ subtest 'what was read before' => sub {
     move($_) for @proxies;
 
     ok(wait_for { $fleet->bus(1)->{rewinds} == 1 }, 'is read again');
-    ok($fleet->working, 'both work');
-    ok(release('more'), 'and read on');
-    ok($fleet->held(1, 'web'), 'the next operation keeps its lock');
-
-    $fleet->release(0, 'web');
-    ok($fleet->freed(1, 'web'), 'until it is released');
+    keeps_its_lock();
     end();
 };
 
@@ -177,12 +183,7 @@ subtest 'what was read before, under another name' => sub {
     $t->reload;
 
     ok(wait_for { $fleet->bus(1)->{received} > $before }, 'is read again');
-    ok($fleet->working, 'both work');
-    ok(release('more'), 'and read on');
-    ok($fleet->held(1, 'web'), 'the next operation keeps its lock');
-
-    $fleet->release(0, 'web');
-    ok($fleet->freed(1, 'web'), 'until it is released');
+    keeps_its_lock();
     end();
 };
 
