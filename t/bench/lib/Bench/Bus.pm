@@ -20,8 +20,8 @@ use Vibelock::Http qw(http_connect http_request);
 use Vibelock::Redis;
 use Vibelock::Util qw(now wait_for);
 
-# A lock younger than 50 ms is taken for somebody's next, and what a gateway knows
-# of the clock of Redis may be wrong by as much.
+# A lock younger than 50 ms is taken for somebody's next, and what a gateway
+# knows of the clock of Redis may be wrong by as much.
 use constant OLD => 0.11;
 
 # In each round, a new Redis and new gateways: what differs from one start to
