@@ -87,7 +87,7 @@ $setup->stop;
 
 my @differences = ([1, 10], [2, -1], [3, 10], [-1, -20], [2, 12]);
 my @row = (what => 'one', alternative => 'it', unit => 'ns', bar => 0.1,
-           added => 1);
+           near_zero => 1);
 
 my $row = Bench::Row->new(@row, pairs => \@differences);
 is(($row->cells)[3], '0.20 (-0.10 to 0.30)',
@@ -97,6 +97,13 @@ is($row->met, 0, 'and meets no bar');
 $row = Bench::Row->new(@row, pairs => [[1, -1], [1, -2]]);
 is(($row->cells)[3], '', 'beside what costs nothing there is no ratio');
 is($row->met, undef, 'and nothing is decided');
+
+my %samples = (local => [10, 10], guarded => [12, 13], limited => [11, 12]);
+
+is_deeply([map { ($_->cells)[3] } grep { !$_->{missing} }
+           map { Bench::Requests::rows(\%samples, $_) } qw(ns instructions)],
+          ['1.67 (1.33 to 2.00)', '1.75 (1.50 to 2.00)'],
+          'of instructions, a difference is set beside that of its round');
 
 # What a spread is, and what a machine does to two rounds of a hundred.
 

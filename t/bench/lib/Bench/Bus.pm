@@ -4,8 +4,10 @@ package Bench::Bus;
 # one gateway to the lock's absence on another, beside what Redis alone takes
 # from an XADD to the XREAD that waits for it.
 #
-#   my $row = Bench::Bus::across({ dir => …, module => … },
-#                                rounds => 5, releases => 40);
+#   my $bus = Bench::Bus->new(dir => $directory, module => '/path/of.so');
+#
+#   $bus->measure(20);       a round of so many releases
+#   my $row = $bus->row;     of all rounds until now
 
 use strict;
 use warnings;
@@ -24,14 +26,14 @@ use Vibelock::Util qw(now wait_for);
 # knows of the clock of Redis may be wrong by as much.
 use constant OLD => 0.11;
 
-# In each round, a new Redis and new gateways: what differs from one start to
-# the next is then in the spread of a run, not between two runs.
+sub new {
+    my ($class, %how) = @_;
 
-sub across {
-    my ($options, %how) = @_;
+    return bless { %how, pairs => [] }, $class;
+}
 
-    my @pairs = map { one_round($options, $_, $how{releases}) }
-                1 .. $how{rounds};
+sub row {
+    my ($self) = @_;
 
     return Bench::Row->new(
         what        => "DELETE's answer on one gateway to the lock's absence"
@@ -39,20 +41,24 @@ sub across {
         alternative => 'XADD to XREAD in the same Redis',
         unit        => 'us',
         bar         => 3,
-        pairs       => \@pairs,
+        pairs       => $self->{pairs},
     );
 }
+
+# In each round, a new Redis and new gateways: what differs from one start to
+# the next is then in the spread of a run, not between two runs.
 
 # The client has a processor alone, and does not sleep while it waits: to wake
 # up takes as long as what is measured.  All others share the other one, which
 # has slept and is awake, by a few questions to a gateway, when either begins.
 
-sub one_round {
-    my ($options, $round, $releases) = @_;
+sub measure {
+    my ($self, $releases) = @_;
 
+    my $round = @{ $self->{pairs} };
     my $redis = Vibelock::Redis->start;
     pin($redis->pid, worker_cpu());
-    my %replica = map { $_ => replica($options, $redis, "$_$round") } qw(a b);
+    my %replica = map { $_ => $self->replica($redis, "$_$round") } qw(a b);
     my %wire = (add => $redis->client, read => $redis->client);
 
     my %connection = map {
@@ -77,15 +83,17 @@ sub one_round {
     $_->stop for values %replica;
     $redis->stop;
 
-    return [median(@through) * 1e6, median(@raw) * 1e6];
+    push @{ $self->{pairs} }, [median(@through) * 1e6, median(@raw) * 1e6];
+
+    return;
 }
 
 sub replica {
-    my ($options, $redis, $name) = @_;
+    my ($self, $redis, $name) = @_;
 
     return Bench::Nginx->new(
-        dir     => "$options->{dir}/bus_$name",
-        modules => [$options->{module}],
+        dir     => "$self->{dir}/bus_$name",
+        modules => [$self->{module}],
         http    => join("\n",
             'vibelock_zone $arg_id zone=ops:1m;',
             'vibelock_redis redis://127.0.0.1:' . $redis->port

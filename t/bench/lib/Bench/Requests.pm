@@ -121,7 +121,7 @@ my @groups = (
 
 # Connections at once, before requests are counted.
 
-my @heaps = (5, 14, 23, 32);
+my @heaps = map { 4 * $_ } 1 .. 8;
 
 sub by_time {
     my ($setup, $load, %how) = @_;
@@ -178,7 +178,7 @@ sub by_count {
         $s->{nginx}->counts;
 
         my $requests = int($how{requests} / @heaps)
-                       * ($s->{collects} ? 10 : 1);
+                       * ($s->{collects} ? 5 : 1);
 
         my ($short, $long) = map {
             send_from_heaps($load, $s, $_);
@@ -334,7 +334,10 @@ sub row {
                      : [$values[0] - $values[1], $values[2] - $values[3]];
     } 0 .. $#{ $samples->{ $names[0] } };
 
-    return Bench::Row->new(%row, pairs => \@pairs, added => !!$row->{added});
+    return Bench::Row->new(%row,
+        pairs     => \@pairs,
+        near_zero => $row->{added} && $unit eq 'ns',
+    );
 }
 
 1;

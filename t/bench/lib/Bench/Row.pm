@@ -13,7 +13,7 @@ package Bench::Row;
 #       pairs       => [[$ours, $theirs], …],
 #       difference  => 1,               ours less theirs counts, and limit is
 #                                       that of the difference
-#       added       => 1,               both are differences, see results()
+#       near_zero   => 1,               theirs may be, see results()
 #       missing     => 'why',           there are no pairs
 #   );
 #   $row->cells     what, alternative, vibelock, ratio, bar, met
@@ -40,14 +40,14 @@ sub median {
         : ($sorted[@sorted / 2] + $sorted[@sorted / 2 - 1]) / 2;
 }
 
-# What a round gives: a ratio, or the value alone. A difference may be near 0 or
-# below it in a round that was disturbed, and a ratio to that says nothing, or
-# that a bar is met: there, it is to the median of all rounds.
+# What a round gives: a ratio, or the value alone. A small difference of times
+# may be near 0 or below it in a round that was disturbed, and a ratio to that
+# says nothing, or that a bar is met: there, it is to the median of all rounds.
 
 sub results {
     my ($self) = @_;
 
-    if ($self->{added}) {
+    if ($self->{near_zero}) {
         my $theirs = $self->typical(1);
 
         return defined $theirs && $theirs > 0
