@@ -24,6 +24,10 @@ static ngx_uint_t ngx_http_vibelock_ending_cached(ngx_http_upstream_t *u);
 static ngx_uint_t ngx_http_vibelock_ending_fastcgi(ngx_http_upstream_t *u);
 
 
+static char  ngx_http_vibelock_ending_not_passed[] =
+    "nginx passed no answer on";
+
+
 ngx_uint_t
 ngx_http_vibelock_ending_tries(ngx_http_request_t *r)
 {
@@ -243,20 +247,25 @@ ngx_http_vibelock_ending_replaced(ngx_http_request_t *r, ngx_int_t rc)
 }
 
 
-ngx_uint_t
+char *
 ngx_http_vibelock_ending_dropped(ngx_http_request_t *r)
 {
     ngx_http_upstream_t  *u;
 
     u = r->upstream;
 
-    return u
-           && u->cleanup == NULL
-           && !u->header_sent
-           && u->headers_in.status_n
-           && u->headers_in.status_n < NGX_HTTP_SPECIAL_RESPONSE
-           && u->headers_in.x_accel_redirect == NULL
-           && !ngx_http_vibelock_ending_cached(u);
+    if (u == NULL
+        || u->cleanup
+        || u->header_sent
+        || u->headers_in.status_n == 0
+        || u->headers_in.status_n >= NGX_HTTP_SPECIAL_RESPONSE
+        || u->headers_in.x_accel_redirect
+        || ngx_http_vibelock_ending_cached(u))
+    {
+        return NULL;
+    }
+
+    return ngx_http_vibelock_ending_not_passed;
 }
 
 
@@ -326,7 +335,7 @@ ngx_http_vibelock_ending_unsent(ngx_http_request_t *r, ngx_uint_t from)
     }
 
     return r->filter_finalize ? "nginx answered with an error of its own"
-                              : "nginx passed no answer on";
+                              : ngx_http_vibelock_ending_not_passed;
 }
 
 

@@ -80,11 +80,11 @@ ngx_uint_t ngx_http_vibelock_ending_replaced(ngx_http_request_t *r,
     ngx_int_t rc);
 
 /*
- * 1 when nginx let go of the upstream before it passed the header on, which is
+ * Whether nginx let go of the upstream before it passed the header on, which is
  * no error's that may be intercepted, and hands on to nobody.
  */
 
-ngx_uint_t ngx_http_vibelock_ending_dropped(ngx_http_request_t *r);
+char *ngx_http_vibelock_ending_dropped(ngx_http_request_t *r);
 
 /*
  * Whether one of the tries from number "from" on had part of the request and

@@ -11,6 +11,7 @@
 
 #include "ngx_http_vibelock_digest.h"
 #include "ngx_http_vibelock_entry.h"
+#include "ngx_http_vibelock_number.h"
 #include "ngx_http_vibelock_plain.h"
 
 
@@ -41,7 +42,6 @@
 static size_t ngx_http_vibelock_entry_write(ngx_http_vibelock_entry_t *entry,
     u_char *buf);
 static u_char *ngx_http_vibelock_entry_hex(u_char *p, u_char *owner);
-static u_char *ngx_http_vibelock_entry_number(u_char *p, uint64_t n);
 static ngx_int_t ngx_http_vibelock_entry_read(
     ngx_http_vibelock_entry_t *entry, u_char *data, size_t len);
 static u_char *ngx_http_vibelock_entry_digits(u_char *p, u_char *last,
@@ -155,7 +155,7 @@ ngx_http_vibelock_entry_write(ngx_http_vibelock_entry_t *entry, u_char *buf)
     p = ngx_http_vibelock_entry_hex(p, entry->owner);
 
     p = ngx_http_vibelock_entry_copy(p, NGX_HTTP_VIBELOCK_ENTRY_TO_AT);
-    p = ngx_http_vibelock_entry_number(p, entry->at);
+    p = ngx_http_vibelock_number(p, entry->at);
 
     p = ngx_http_vibelock_entry_copy(p, NGX_HTTP_VIBELOCK_ENTRY_TO_FROM);
     p = ngx_cpymem(p, entry->from, entry->from_len);
@@ -202,25 +202,6 @@ ngx_http_vibelock_entry_hex(u_char *p, u_char *owner)
 #else
     return ngx_hex_dump(p, owner, NGX_HTTP_VIBELOCK_ENTRY_OWNER);
 #endif
-}
-
-
-/* ngx_sprintf() takes about four times as long */
-
-static u_char *
-ngx_http_vibelock_entry_number(u_char *p, uint64_t n)
-{
-    u_char  digits[NGX_INT64_LEN], *first, *last;
-
-    last = digits + sizeof(digits);
-    first = last;
-
-    do {
-        *--first = (u_char) ('0' + n % 10);
-        n /= 10;
-    } while (n);
-
-    return ngx_cpymem(p, first, last - first);
 }
 
 

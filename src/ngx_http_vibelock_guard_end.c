@@ -20,7 +20,7 @@
 static void ngx_http_vibelock_guard_end_slice(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_guard_end_answering(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
-static ngx_uint_t ngx_http_vibelock_guard_end_dropped(ngx_http_request_t *r,
+static char *ngx_http_vibelock_guard_end_dropped(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
 static void ngx_http_vibelock_guard_end_watch(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold);
@@ -46,6 +46,8 @@ void
 ngx_http_vibelock_guard_end_again(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold)
 {
+    char  *why;
+
     if (hold->state != NGX_HTTP_VIBELOCK_HOLD_HELD) {
         return;
     }
@@ -67,8 +69,10 @@ ngx_http_vibelock_guard_end_again(ngx_http_request_t *r,
         hold->why = "nginx answered with an error of its own";
     }
 
-    if (ngx_http_vibelock_guard_end_dropped(r, hold)) {
-        hold->why = "nginx passed no answer on";
+    why = ngx_http_vibelock_guard_end_dropped(r, hold);
+
+    if (why) {
+        hold->why = why;
     }
 
     /* what was tried up to here, nginx has gone on from */
@@ -192,13 +196,15 @@ ngx_http_vibelock_guard_end_answering(ngx_http_request_t *r,
  * own, and looks no further at what the upstream does.
  */
 
-static ngx_uint_t
+static char *
 ngx_http_vibelock_guard_end_dropped(ngx_http_request_t *r,
     ngx_http_vibelock_hold_t *hold)
 {
-    return r->upstream != hold->past
-           && r->upstream != hold->upstream
-           && ngx_http_vibelock_ending_dropped(r);
+    if (r->upstream == hold->past || r->upstream == hold->upstream) {
+        return NULL;
+    }
+
+    return ngx_http_vibelock_ending_dropped(r);
 }
 
 
@@ -496,8 +502,10 @@ ngx_http_vibelock_guard_end_why(ngx_http_request_t *r,
         return hold->why;
     }
 
-    if (ngx_http_vibelock_guard_end_dropped(r, hold)) {
-        return "nginx passed no answer on";
+    why = ngx_http_vibelock_guard_end_dropped(r, hold);
+
+    if (why) {
+        return why;
     }
 
     if (hold->keep || ngx_http_vibelock_keep(r, hold->conf->keep)) {

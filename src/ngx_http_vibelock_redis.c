@@ -373,7 +373,9 @@ ngx_http_vibelock_redis_connect_addr(ngx_http_vibelock_redis_t *redis)
     }
 
     if (redis->url->tls
-        && ngx_http_vibelock_redis_tls_start(redis->url, &ac->c, &redis->ssl)
+        && ngx_http_vibelock_redis_tls_start(redis->url->tls,
+                                             &redis->url->host, &ac->c,
+                                             &redis->ssl)
            != NGX_OK)
     {
         ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_TLS, 0);

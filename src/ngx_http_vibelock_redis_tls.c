@@ -19,20 +19,18 @@
 
 
 static void ngx_http_vibelock_redis_tls_cleanup(void *data);
-static ngx_int_t ngx_http_vibelock_redis_tls_name(
-    ngx_http_vibelock_redis_url_t *url, SSL *ssl);
+static ngx_int_t ngx_http_vibelock_redis_tls_name(ngx_str_t *host, SSL *ssl);
 
 
-char *
-ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf,
-    ngx_http_vibelock_redis_url_t *url)
+void *
+ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf, ngx_str_t *url)
 {
     SSL_CTX             *ctx;
     ngx_pool_cleanup_t  *cln;
 
     cln = ngx_pool_cleanup_add(cf->pool, 0);
     if (cln == NULL) {
-        return NGX_CONF_ERROR;
+        return NULL;
     }
 
     ctx = SSL_CTX_new(TLS_client_method());
@@ -45,9 +43,8 @@ ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf,
 
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"vibelock_redis\" with \"%V\": the system's "
-                           "certificate authorities cannot be read",
-                           &url->text);
-        return NGX_CONF_ERROR;
+                           "certificate authorities cannot be read", url);
+        return NULL;
     }
 
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
@@ -55,9 +52,7 @@ ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf,
     cln->handler = ngx_http_vibelock_redis_tls_cleanup;
     cln->data = ctx;
 
-    url->tls = ctx;
-
-    return NGX_CONF_OK;
+    return ctx;
 }
 
 
@@ -69,17 +64,17 @@ ngx_http_vibelock_redis_tls_cleanup(void *data)
 
 
 ngx_int_t
-ngx_http_vibelock_redis_tls_start(ngx_http_vibelock_redis_url_t *url,
+ngx_http_vibelock_redis_tls_start(void *tls, ngx_str_t *host,
     redisContext *c, void **sslp)
 {
     SSL  *ssl;
 
-    ssl = SSL_new(url->tls);
+    ssl = SSL_new(tls);
     if (ssl == NULL) {
         return NGX_ERROR;
     }
 
-    if (ngx_http_vibelock_redis_tls_name(url, ssl) != NGX_OK
+    if (ngx_http_vibelock_redis_tls_name(host, ssl) != NGX_OK
         || redisInitiateSSL(c, ssl) != REDIS_OK)
     {
         SSL_free(ssl);
@@ -109,24 +104,24 @@ ngx_http_vibelock_redis_tls_forget(void)
 /* whom the certificate has to be for: OpenSSL takes texts with a final zero */
 
 static ngx_int_t
-ngx_http_vibelock_redis_tls_name(ngx_http_vibelock_redis_url_t *url, SSL *ssl)
+ngx_http_vibelock_redis_tls_name(ngx_str_t *host, SSL *ssl)
 {
     char                name[256];
-    ngx_str_t           host;
+    ngx_str_t           bare;
     X509_VERIFY_PARAM  *param;
 
-    host = url->host;
+    bare = *host;
 
-    if (host.len && host.data[0] == '[') {
-        host.data++;
-        host.len -= 2;
+    if (bare.len && bare.data[0] == '[') {
+        bare.data++;
+        bare.len -= 2;
     }
 
-    if (host.len >= sizeof(name)) {
+    if (bare.len >= sizeof(name)) {
         return NGX_ERROR;
     }
 
-    (void) ngx_cpystrn((u_char *) name, host.data, host.len + 1);
+    (void) ngx_cpystrn((u_char *) name, bare.data, bare.len + 1);
 
     param = SSL_get0_param(ssl);
 
@@ -134,7 +129,7 @@ ngx_http_vibelock_redis_tls_name(ngx_http_vibelock_redis_url_t *url, SSL *ssl)
         return NGX_OK;
     }
 
-    if (X509_VERIFY_PARAM_set1_host(param, name, host.len) != 1
+    if (X509_VERIFY_PARAM_set1_host(param, name, bare.len) != 1
         || SSL_set_tlsext_host_name(ssl, name) != 1)
     {
         return NGX_ERROR;
@@ -147,21 +142,20 @@ ngx_http_vibelock_redis_tls_name(ngx_http_vibelock_redis_url_t *url, SSL *ssl)
 #else
 
 
-char *
-ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf,
-    ngx_http_vibelock_redis_url_t *url)
+void *
+ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf, ngx_str_t *url)
 {
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "\"vibelock_redis\" with \"%V\": the hiredis that this "
                        "module was built with has no TLS; hiredis 1.0 and "
-                       "later can have it", &url->text);
+                       "later can have it", url);
 
-    return NGX_CONF_ERROR;
+    return NULL;
 }
 
 
 ngx_int_t
-ngx_http_vibelock_redis_tls_start(ngx_http_vibelock_redis_url_t *url,
+ngx_http_vibelock_redis_tls_start(void *tls, ngx_str_t *host,
     redisContext *c, void **ssl)
 {
     return NGX_ERROR;

@@ -3,7 +3,7 @@
  * Copyright (C) the vibelock authors
  *
  * TLS to Redis, where hiredis has it: the server has to show a certificate
- * for the host of the URL that the system's authorities vouch for.
+ * for its host that the system's authorities vouch for.
  */
 
 
@@ -16,24 +16,22 @@
 
 #include <hiredis/hiredis.h>
 
-#include "ngx_http_vibelock_redis_url.h"
-
 
 /*
- * For a URL that asks for it: sets url->tls.  NGX_CONF_OK, or NGX_CONF_ERROR
- * when a message was logged, as where this hiredis has no TLS.
+ * What start() takes as "tls", as long as the configuration lives; NULL when a
+ * message was logged, which names the "url": as where this hiredis has no TLS.
  */
 
-char *ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf,
-    ngx_http_vibelock_redis_url_t *url);
+void *ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf, ngx_str_t *url);
 
 /*
- * Begins TLS on a connection that is being made: "ssl" is hiredis's to free.
+ * Begins TLS on a connection that is being made to "host", a name or an
+ * address, with brackets where it is one of IPv6.  *ssl is hiredis's to free.
  * NGX_OK, NGX_ERROR.
  */
 
-ngx_int_t ngx_http_vibelock_redis_tls_start(
-    ngx_http_vibelock_redis_url_t *url, redisContext *c, void **ssl);
+ngx_int_t ngx_http_vibelock_redis_tls_start(void *tls, ngx_str_t *host,
+    redisContext *c, void **ssl);
 
 /*
  * 1 after a write that has to wait until something was read; "ssl" is NULL

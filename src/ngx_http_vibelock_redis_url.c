@@ -69,7 +69,15 @@ ngx_http_vibelock_redis_url(ngx_conf_t *cf, ngx_http_vibelock_redis_url_t *url,
         return NGX_CONF_ERROR;
     }
 
-    return tls ? ngx_http_vibelock_redis_tls_init(cf, url) : NGX_CONF_OK;
+    if (tls) {
+        url->tls = ngx_http_vibelock_redis_tls_init(cf, &url->text);
+
+        if (url->tls == NULL) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
 }
 
 

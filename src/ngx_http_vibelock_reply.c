@@ -15,6 +15,7 @@
 #include <ngx_core.h>
 #include <ngx_http.h>
 
+#include "ngx_http_vibelock_number.h"
 #include "ngx_http_vibelock_reply.h"
 
 
@@ -67,7 +68,6 @@ static u_char *ngx_http_vibelock_reply_lock(u_char *p,
     ngx_http_vibelock_reply_lock_t *lock, ngx_uint_t state);
 static u_char *ngx_http_vibelock_reply_after(u_char *p, time_t retry,
     ngx_keyval_t *header);
-static u_char *ngx_http_vibelock_reply_number(u_char *p, uint64_t n);
 static ngx_int_t ngx_http_vibelock_reply_headers(ngx_http_request_t *r,
     ngx_http_vibelock_reply_content_t *content);
 static ngx_table_elt_t *ngx_http_vibelock_reply_header(ngx_http_request_t *r,
@@ -447,10 +447,10 @@ ngx_http_vibelock_reply_lock(u_char *p, ngx_http_vibelock_reply_lock_t *lock,
     }
 
     p = ngx_http_vibelock_copy(p, "\",\"ageMs\":");
-    p = ngx_http_vibelock_reply_number(p, lock->age);
+    p = ngx_http_vibelock_number(p, lock->age);
 
     p = ngx_http_vibelock_copy(p, ",\"expiresInMs\":");
-    p = ngx_http_vibelock_reply_number(p, lock->rest);
+    p = ngx_http_vibelock_number(p, lock->rest);
 
     return ngx_http_vibelock_copy(p, "}}");
 }
@@ -464,31 +464,8 @@ ngx_http_vibelock_reply_after(u_char *p, time_t retry, ngx_keyval_t *header)
     ngx_str_set(&header->key, "Retry-After");
 
     header->value.data = p;
-    p = ngx_http_vibelock_reply_number(p, retry);
+    p = ngx_http_vibelock_number(p, retry);
     header->value.len = p - header->value.data;
-
-    return p;
-}
-
-
-/* ngx_sprintf() would cost more than all the rest of a text */
-
-static u_char *
-ngx_http_vibelock_reply_number(u_char *p, uint64_t n)
-{
-    u_char  *d, *last, digits[NGX_INT64_LEN];
-
-    last = digits + NGX_INT64_LEN;
-    d = last;
-
-    do {
-        *--d = (u_char) ('0' + n % 10);
-        n /= 10;
-    } while (n);
-
-    while (d < last) {
-        *p++ = *d++;
-    }
 
     return p;
 }
