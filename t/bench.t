@@ -25,23 +25,14 @@ plan skip_all => 'it measures the module as it is built for use'
 
 my $bench = abs_path(dirname(__FILE__) . '/bench');
 
-my ($code, $output) = run(
-    [$^X, "$bench/bench.pl", '--smoke',
-     map { "--part=$_" } qw(requests growth held bus)],
-    limit => 60,
-);
+measures(11, qw(requests growth held bus));
 
-is($code, 0, 'it ends well') or diag $output;
+subtest 'locks that expire' => sub {
+    plan skip_all => 'takes twenty seconds: VIBELOCK_LONG=1'
+        unless $ENV{VIBELOCK_LONG};
 
-my @rows = grep { !/^\| (what |--)/ } $output =~ /^(\|.*\|)$/mg;
-
-cmp_ok(scalar @rows, '>=', 11, 'it has its rows') or diag $output;
-
-for my $row (@rows) {
-    my ($what, $alternative, $vibelock) = split /\s*\|\s*/, substr $row, 2;
-
-    like($vibelock, qr/^(-?[\d.,]+ |not measured: no )/, $what);
-}
+    measures(2, 'swept');
+};
 
 my ($usage) = run([$^X, "$bench/bench.pl", '--nonsense']);
 isnt($usage, 0, 'an unknown option is refused');
@@ -177,6 +168,31 @@ is_deeply([$earlier->compare(time => $table =~ s/0\.50 /0.51 /r)],
           '"the same" is what stands above it');
 
 done_testing();
+
+# In so many rows at least.
+
+sub measures {
+    my ($least, @parts) = @_;
+
+    my ($code, $output) = run(
+        [$^X, "$bench/bench.pl", '--smoke', map { "--part=$_" } @parts],
+        limit => 60,
+    );
+
+    is($code, 0, "@parts: it ends well") or diag $output;
+
+    my @rows = grep { !/^\| (what |--)/ } $output =~ /^(\|.*\|)$/mg;
+
+    cmp_ok(scalar @rows, '>=', $least, 'it has its rows') or diag $output;
+
+    for my $row (@rows) {
+        my ($what, $alternative, $vibelock) = split /\s*\|\s*/, substr $row, 2;
+
+        like($vibelock, qr/^(-?[\d.,]+ |not measured: no )/, $what);
+    }
+
+    return;
+}
 
 sub setup {
     return Bench::Setup->new(
