@@ -55,10 +55,6 @@ main();
 
 
 sub main {
-    my $own_dir = defined $option{dir} ? undef : tempdir('upstream.XXXXXX',
-                                                         TMPDIR => 1);
-    my $dir = $option{dir} //= $own_dir;
-
     my $listener = IO::Socket::INET->new(
         LocalAddr => '127.0.0.1', LocalPort => $option{port},
         Listen => 128, ReuseAddr => 1,
@@ -66,6 +62,11 @@ sub main {
 
     announce($listener->sockport);
     become_user($option{user}) if defined $option{user};
+
+    # Only now: where the port is taken, nothing is left behind.
+    my $own_dir = defined $option{dir} ? undef : tempdir('upstream.XXXXXX',
+                                                         TMPDIR => 1);
+    my $dir = $option{dir} //= $own_dir;
 
     chdir $dir or die "$dir: $!\n";
     for my $name (qw(servers running tokens)) {
