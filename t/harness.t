@@ -17,6 +17,7 @@ use Vibelock::Redis;
 use Vibelock::Test qw(wait_for free_port);
 use Vibelock::Upstream;
 use Vibelock::Upstream::Auto;
+use Vibelock::Util qw(now);
 use Vibelock::Uwsgi;
 
 my $up = Vibelock::Upstream->new;
@@ -503,6 +504,12 @@ subtest 'stalling proxy' => sub {
     is($client->available, '', 'the reply did not');
     $proxy->resume;
     is($client->read_reply, 1, 'it does later');
+
+    $proxy->trickle(1);
+    my $start = now();
+    is($client->cmd('ECHO', 'x' x 20), 'x' x 20, 'passes in small pieces');
+    cmp_ok(now() - $start, '>', 0.2, 'and slowly');
+    $proxy->resume;
 
     $proxy->stall;
     $client->send('INCR', 'n');

@@ -12,6 +12,8 @@ package Vibelock::Proxy;
 #   $proxy->stall('replies')   only from the server to the client
 #   $proxy->stall('requests')  only from the client to the server
 #   $proxy->resume             what was held back passes on
+#   $proxy->trickle(16)        from the server to the client so many bytes at a
+#                              time, a hundred times a second at most
 #   $proxy->drop               closes all connections (FIN)
 #   $proxy->reset              resets them (RST)
 #   $proxy->forget             closes nothing, but what comes on the connections
@@ -37,6 +39,9 @@ use Vibelock::Child;
 use Vibelock::Port qw(free_port);
 use Vibelock::Process qw(fork_child);
 use Vibelock::Socket;
+use Vibelock::Util qw(now);
+
+use constant PAUSE => 0.01;
 
 sub start {
     my ($class, %how) = @_;
@@ -69,7 +74,9 @@ sub start {
 
 sub port { $_[0]{port} }
 
-for my $name (qw(stall resume drop reset forget connections accepted to)) {
+for my $name (qw(stall resume trickle drop reset forget connections accepted
+                 to))
+{
     no strict 'refs';
     *$name = sub {
         my ($self, $argument) = @_;
@@ -94,11 +101,13 @@ sub serve {
 
             $readers->add($end->{handle})
                 if !$end->{eof} && length $end->{read} < 65536;
-            $writers->add($peer->{handle}) if $end->{read} ne '';
+            $writers->add($peer->{handle})
+                if $end->{read} ne '' && !trickles(\%state, $end);
         }
 
         my ($readable, $writable) =
-            IO::Select::select($readers, $writers, undef, undef);
+            IO::Select::select($readers, $writers, undef,
+                               $state{trickle} ? PAUSE : undef);
 
         for my $handle (@{ $readable || [] }) {
             if ($handle == $control) {
@@ -161,6 +170,12 @@ sub receive {
     return;
 }
 
+sub trickles {
+    my ($state, $end) = @_;
+
+    return $state->{trickle} && $end->{side} eq 'replies';
+}
+
 sub pass_on {
     my ($state, $end) = @_;
 
@@ -169,7 +184,16 @@ sub pass_on {
     my $to = $end->{peer}{handle};
 
     if ($end->{read} ne '') {
-        my $n = syswrite $to, $end->{read};
+        my $most = length $end->{read};
+
+        if (trickles($state, $end)) {
+            return if now() < ($end->{next} // 0);
+
+            $end->{next} = now() + PAUSE;
+            $most = $state->{trickle};
+        }
+
+        my $n = syswrite $to, $end->{read}, $most;
         substr $end->{read}, 0, $n, '' if $n;
         end_connection($state, $end) if !defined $n && !$!{EAGAIN};
         return;
@@ -210,6 +234,10 @@ sub control {
 
     } elsif ($command eq 'resume') {
         $state->{stalled} = {};
+        $state->{trickle} = 0;
+
+    } elsif ($command eq 'trickle') {
+        $state->{trickle} = $argument;
 
     } elsif ($command eq 'drop' || $command eq 'reset') {
         for my $client (@clients) {
