@@ -5,6 +5,8 @@
 use strict;
 use warnings;
 
+use File::Basename qw(dirname);
+use File::Temp ();
 use Test::More;
 
 use Vibelock::Dns;
@@ -20,7 +22,8 @@ sub works {
 
     subtest $name => sub {
         my $fleet = Vibelock::Fleet->new(redis => $url, gateways => 2,
-            map { $_ => $how{$_} } grep { exists $how{$_} } qw(more http));
+            map { $_ => $how{$_} }
+            grep { exists $how{$_} } qw(more http nginx));
 
         $how{each}->($_) for $how{each} ? $fleet->gateways : ();
 
@@ -151,6 +154,45 @@ SKIP: {
     skip 'no IPv6 here', 1 unless $six;
 
     works('an IPv6 address', 'redis://[::1]:' . $six->port);
+}
+
+# A name that has several addresses from the start on, of which one answers: the
+# next one is tried when one does not.
+
+{
+    my $dir = File::Temp->newdir;
+    my $root = dirname(__FILE__);
+
+    chmod 0755, $dir;
+
+    system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
+           "$root/preload/addresses.c", '-o', "$dir/addresses.so", '-ldl') == 0
+        or BAIL_OUT('what is to be loaded before nginx does not compile');
+
+    my $port = $redis->port;
+
+    works('a name with several addresses', "redis://several.test:$port",
+        nginx => { env => {
+            ADDRESSES  => '127.0.0.7 127.0.0.8 127.0.0.1 127.0.0.2',
+            LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (),
+                               "$dir/addresses.so"),
+        } }, then => sub {
+            my ($fleet) = @_;
+
+            my $other = Vibelock::Redis->start(bind => '127.0.0.2',
+                                               port => $port);
+
+            $redis->stop;
+            ok($fleet->working, 'works with the one behind it');
+            $fleet->take(0, 'moved');
+            $fleet->old;
+            $fleet->release(1, 'moved');
+            ok($fleet->freed(0, 'moved'), 'where a release arrives');
+
+            $redis->start;
+            $other->stop;
+            ok($fleet->working, 'and, all around, with the one before it');
+        });
 }
 
 # A name with several addresses, of which one answers; and a new server behind
