@@ -11,10 +11,12 @@ use JSON::PP ();
 use Test::More;
 use Time::HiRes ();
 
+use Vibelock::Process qw(run);
 use Vibelock::Registry qw(registry account server);
 use Vibelock::Socket;
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream::Auto;
+use Vibelock::Util qw(read_file);
 
 my $up = Vibelock::Upstream::Auto->start;
 my $t = Vibelock::Test->new(workers => 2);
@@ -197,14 +199,62 @@ subtest 'a bad file' => sub {
 subtest 'a file that is gone' => sub {
     $t->log_mark;
     unlink $file;
-    ok(wait_for {
-        (() = $t->error_log =~ /\[error\].*"\Q$file\E" stays .* \(2: No such/g)
-            == 2;
-    }, 'each worker says so');
+
+    my $said = sub {
+        return () = $t->error_log
+            =~ /\[error\].*"\Q$file\E" stays .* \(2: No such/g;
+    };
+
+    ok(wait_for { $said->() == 2 }, 'each worker says so');
     is(status('good', 'next key'), 200, 'the old one is in force');
+
+    # Some checks later.
+    wait_for { 0 } 0.3;
+    is($said->(), 2, 'once');
 
     ok(taken_up(text('next key', 'again')), 'a new one is taken up');
     is(status('again', 'next key'), 200, 'what it has is there');
+};
+
+subtest 'no descriptor is left' => sub {
+    plan skip_all => 'no prlimit'
+        unless grep { -x "$_/prlimit" } split /:/, $ENV{PATH};
+    plan skip_all => 'valgrind has a limit of its own'
+        if $ENV{VIBELOCK_VALGRIND};
+
+    my $limit = sub {
+        for my $worker ($t->workers) {
+            my ($code, $output) = run(['prlimit', "--pid=$worker",
+                                       "--nofile=$_[0]:"]);
+            is($code, 0, "$worker: $_[0]") or diag $output;
+        }
+    };
+    my ($before) = read_file('/proc/' . ($t->workers)[0] . '/limits')
+        =~ /^Max open files +(\d+)/m;
+
+    # Who comes now could not be taken.
+
+    my $c = $t->connect;
+    my %key = (headers => { 'X-Api-Key' => 'next key' }, connection => $c);
+
+    is($t->get('/again/lock', %key)->status, 200, 'a client is there');
+    $limit->(3);
+    $t->log_mark;
+    $t->write_file('registry.json', text('next key', 'again', 'short'));
+
+    # Some checks later.
+    wait_for { 0 } 0.3;
+    unlike($t->error_log, qr/vibelock_registry/, 'nothing is said of the file');
+    is($t->get('/again/lock', %key)->status, 200, 'the old one is in force');
+    is($t->get('/short/lock', %key)->status, 404, 'and the new one is not');
+
+    $limit->($before);
+    ok(wait_for {
+        (() = $t->error_log =~ /vibelock_registry "\Q$file\E": read /g) == 2;
+    }, 'which is taken up when there are some again');
+    unlike($t->error_log, qr/\[error\]/, 'without a word of an error');
+    is(status('short', 'next key'), 200, 'what it has is there');
+    ok(taken_up(text('next key', 'again')), 'and back');
 };
 
 subtest 'reload' => sub {
