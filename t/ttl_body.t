@@ -14,6 +14,7 @@ my ($t, $up) = Vibelock::Ttl::gateway(
     'file'         => "$exec client_body_in_file_only clean;",
     'small-buffer' => "$exec client_body_buffer_size 16;",
     'unbuffered'   => "$exec proxy_request_buffering off;",
+    'after'        => "$exec post_action /exec/echo;",
 );
 
 subtest 'no JSON object' => sub {
@@ -98,15 +99,48 @@ subtest 'how the body comes' => sub {
     is(ttl('exec', body => '{"timeout":5}', version => '1.0'), 95_000,
        'in HTTP/1.0');
 
-    my $before = () = $up->requests;
-    $t->post('/exec/echo?id=whole', body => $large);
-    is(($up->requests)[-1]{body_length}, length $large,
-       'the upstream gets all of it');
-
-    $before = () = $up->requests;
     is($t->get('/exec/ok?id=get')->status, 200, 'GET');
     is($t->request(PUT => '/exec/ok?id=put', body => '{"timeout":0}')->status,
        400, 'PUT is asked as well');
+};
+
+subtest 'what the upstream gets of it' => sub {
+    my $n = 0;
+
+    for my $where ('exec', 'file', 'small-buffer', 'unbuffered') {
+        for my $size (1, 100, 30_000, 300_000) {
+            my $body = '{"timeout":5,"a":"'
+                . substr(join(' ', 1 .. $size), 0, $size) . '"}';
+            my $gets = sub {
+                my ($how, @body) = @_;
+
+                my $r = $t->post("/$where/echo?id=gets" . ++$n, @body);
+
+                # Too long to be shown where it is another.
+                ok($r->status == 200 && $r->json->{body} eq $body,
+                   "$where: $size bytes, $how");
+            };
+
+            $gets->('in one piece', body => $body);
+            $gets->('in chunks', chunks => [$body =~ /(.{1,7000})/g]);
+            $gets->('byte by byte', body => $body, slowly => 1)
+                if $size < 1000;
+        }
+    }
+
+    # It is still there after the answer.
+
+    for my $body ('{"timeout":5}', '{"timeout":5,"a":"' . 'x' x 300_000 . '"}')
+    {
+        my $before = () = $up->requests;
+        my $size = length $body;
+
+        is($t->post('/after/ok?id=after' . ++$n, body => $body)->status, 200,
+           "$size bytes, with a post_action");
+        ok($up->wait_requests($before + 2), 'which follows');
+        is_deeply([map { $_->{body_length} } ($up->requests)[-2, -1]],
+                  [$size, $size], 'and gets them as well');
+    }
 };
 
 subtest 'a megabyte' => sub {
