@@ -8,6 +8,7 @@ use warnings;
 use Test::More;
 
 use Vibelock::Ends qw(ends lock_of gate);
+use Vibelock::Process qw(alive);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
 
@@ -87,7 +88,7 @@ EOC
     cmp_ok($tokens[-1], '>', $tokens[0], 'the token has grown');
 
     kill 'QUIT', $old;
-    ok(wait_for { !kill 0, $old }, 'the old nginx is gone');
+    ok(wait_for { !alive($old) }, 'the old nginx is gone');
     $t->finish;
 }
 

@@ -12,6 +12,7 @@ use Vibelock::Grpc;
 use Vibelock::H2;
 use Vibelock::Http qw(http_request);
 use Vibelock::Node qw(run_node have_node);
+use Vibelock::Process qw(alive);
 use Vibelock::Proxy;
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for free_port);
@@ -145,7 +146,7 @@ subtest 'upgrade' => sub {
     my $old = $t->upgrade;
     isnt($t->master, $old, 'another master');
     kill 'QUIT', $old;
-    ok(wait_for { !kill 0, $old }, 'the old one leaves');
+    ok(wait_for { !alive($old) }, 'the old one leaves');
     is($t->get('/')->status, 204, 'served by the new one');
     $t->finish;
 };
