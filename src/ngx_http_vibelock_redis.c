@@ -80,6 +80,8 @@ static void ngx_http_vibelock_redis_broken(ngx_http_vibelock_redis_t *redis,
 static void ngx_http_vibelock_redis_greet(ngx_http_vibelock_redis_t *redis);
 static ngx_int_t ngx_http_vibelock_redis_login(
     ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_redis_admitted(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id);
 static void ngx_http_vibelock_redis_greeted(ngx_http_vibelock_redis_t *redis,
     redisReply *reply, void *data, uint64_t id);
 static void ngx_http_vibelock_redis_sampled(ngx_http_vibelock_redis_t *redis,
@@ -734,7 +736,7 @@ ngx_http_vibelock_redis_login(ngx_http_vibelock_redis_t *redis)
         lens[n++] = url->password.len;
 
         if (ngx_http_vibelock_redis_command(redis, n, args, lens, 0,
-                                            ngx_http_vibelock_redis_greeted,
+                                            ngx_http_vibelock_redis_admitted,
                                             NULL, 0)
             != NGX_OK)
         {
@@ -754,6 +756,32 @@ ngx_http_vibelock_redis_login(ngx_http_vibelock_redis_t *redis)
     return ngx_http_vibelock_redis_command(redis, 2, args, lens, 0,
                                            ngx_http_vibelock_redis_greeted,
                                            NULL, 0);
+}
+
+
+/*
+ * A Redis that does not know the command repeats what it was sent, and that is
+ * for no log.
+ */
+
+static void
+ngx_http_vibelock_redis_admitted(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id)
+{
+    ngx_http_vibelock_redis_e  why;
+
+    if (reply == NULL || reply->type != REDIS_REPLY_ERROR) {
+        return;
+    }
+
+    why = ngx_http_vibelock_redis_error(redis, reply);
+    redis->text_len = 0;
+
+    if (why == NGX_HTTP_VIBELOCK_REDIS_ERROR) {
+        why = NGX_HTTP_VIBELOCK_REDIS_NOAUTH;
+    }
+
+    ngx_http_vibelock_redis_fail(redis, why, 0);
 }
 
 

@@ -287,6 +287,19 @@ away('a wrong password', 'redis://127.0.0.1:' . $locked->port, 'noauth',
         ok($_[0]->gateway(0)->log_like(qr/Redis refused the login/), 'logged');
     });
 
+# A Redis that does not know a command repeats what it was sent.
+
+my $strange = Vibelock::Redis->start(config => ['rename-command AUTH ""']);
+
+away('a Redis that knows no AUTH', 'redis://127.0.0.1:' . $strange->port,
+    'noauth', more => 'password_file=%%DIR%%/password',
+    each => sub { $_[0]->write_file('password', "of-the-bus\n") },
+    then => sub {
+        ok($_[0]->gateway(0)->log_like(qr/Redis refused the login/), 'logged');
+        unlike($_[0]->gateway(0)->error_log, qr/of-the-bus/,
+               'the password is in no log');
+    });
+
 # A user who may do what the bus does, and nothing else: as the docs list it.
 
 my @rights = qw(resetchannels -@all ~vibelock:*:releases
