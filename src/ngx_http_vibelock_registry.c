@@ -34,6 +34,8 @@ struct ngx_http_vibelock_registry_s {
 
     ngx_http_vibelock_registry_reading_t   reading;
     ngx_http_vibelock_registry_stamp_t     seen;     /* good or bad */
+    ngx_uint_t                             young;    /* when it was seen */
+    ngx_uint_t                             again;    /* read for being so */
     ngx_err_t                              err;      /* logged already */
 
 #if (NGX_THREADS)
@@ -47,6 +49,7 @@ struct ngx_http_vibelock_registry_s {
 static void ngx_http_vibelock_registry_cleanup(void *data);
 static void ngx_http_vibelock_registry_settle(
     ngx_http_vibelock_registry_t *reg, ngx_log_t *log);
+static void ngx_http_vibelock_registry_saw(ngx_http_vibelock_registry_t *reg);
 
 #if (NGX_THREADS)
 static ngx_int_t ngx_http_vibelock_registry_threads(ngx_conf_t *cf,
@@ -129,14 +132,15 @@ ngx_http_vibelock_registry_cleanup(void *data)
 /*
  * Takes what a reading brought.  A file that cannot be had is tried again at
  * every check, and logged when the reason is another; one that is wrong is
- * left alone until it changes.
+ * left alone until it changes.  What is read once more, as it was young, is no
+ * news by itself.
  */
 
 static void
 ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
     ngx_log_t *log)
 {
-    ngx_uint_t                             level;
+    ngx_uint_t                             level, said;
     ngx_http_vibelock_registry_reading_t  *reading;
 
     reading = &reg->reading;
@@ -147,7 +151,8 @@ ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
 
         /* that it was mended is news as well */
 
-        level = (reg->wrong || reg->err) ? NGX_LOG_NOTICE : NGX_LOG_INFO;
+        level = (reg->wrong || reg->err) ? NGX_LOG_NOTICE
+                : reg->again ? NGX_LOG_DEBUG : NGX_LOG_INFO;
 
         ngx_http_vibelock_registry_file_free(reg->file);
 
@@ -155,9 +160,9 @@ ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
         reading->file = NULL;
 
         reg->read = ngx_time();
-        reg->seen = reading->stamp;
-        reg->err = 0;
         reg->wrong = 0;
+
+        ngx_http_vibelock_registry_saw(reg);
 
         ngx_log_error(level, log, 0,
                       "vibelock_registry \"%V\": read %ui keys, "
@@ -166,9 +171,15 @@ ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
         return;
 
     case NGX_ERROR:
-        reg->seen = reading->stamp;
-        reg->err = 0;
+        said = reg->again && reg->wrong;
         reg->wrong = 1;
+
+        ngx_http_vibelock_registry_saw(reg);
+
+        if (said) {
+            return;
+        }
+
         break;
 
     case NGX_DECLINED:
@@ -190,6 +201,15 @@ ngx_http_vibelock_registry_settle(ngx_http_vibelock_registry_t *reg,
     ngx_log_error(NGX_LOG_ERR, log, reading->err,
                   "vibelock_registry \"%V\" stays as it was read before: %V",
                   &reg->name, &reading->schema.error);
+}
+
+
+static void
+ngx_http_vibelock_registry_saw(ngx_http_vibelock_registry_t *reg)
+{
+    reg->seen = reg->reading.stamp;
+    reg->young = ngx_http_vibelock_registry_file_young(&reg->reading);
+    reg->err = 0;
 }
 
 
@@ -405,8 +425,15 @@ ngx_http_vibelock_registry_changed(ngx_http_vibelock_registry_t *reg,
                           "as it was", &reg->name);
         }
 
-        return 0;
+        /* once, when it cannot change any more and look the same */
+
+        reg->again = reg->young
+                     && !ngx_http_vibelock_registry_file_young(reading);
+
+        return reg->again;
     }
+
+    reg->again = 0;
 
     return 1;
 }

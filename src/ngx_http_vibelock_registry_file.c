@@ -29,6 +29,9 @@
 /* the last second of the year 9999: what is later is milliseconds */
 #define NGX_HTTP_VIBELOCK_REGISTRY_LAST    253402300799LL
 
+/* the longest that a file system calls one moment, s */
+#define NGX_HTTP_VIBELOCK_REGISTRY_TICK    2
+
 /* servers between two looks at whether the worker wants to exit */
 #define NGX_HTTP_VIBELOCK_REGISTRY_STEP    1024
 
@@ -198,6 +201,17 @@ ngx_http_vibelock_registry_file_read(
 }
 
 
+ngx_uint_t
+ngx_http_vibelock_registry_file_young(
+    ngx_http_vibelock_registry_reading_t *reading)
+{
+    /* the other time may be set to anything */
+
+    return reading->opened - (time_t) reading->stamp.ctime
+           < NGX_HTTP_VIBELOCK_REGISTRY_TICK;
+}
+
+
 void
 ngx_http_vibelock_registry_file_look(
     ngx_http_vibelock_registry_reading_t *reading)
@@ -229,6 +243,8 @@ static ngx_int_t
 ngx_http_vibelock_registry_file_open(
     ngx_http_vibelock_registry_reading_t *reading, ngx_file_info_t *fi)
 {
+    reading->opened = ngx_time();
+
     /* a FIFO is not waited for */
 
     reading->fd = ngx_open_file(reading->name.data,

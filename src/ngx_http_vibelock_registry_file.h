@@ -72,6 +72,7 @@ typedef struct {
     ngx_int_t                           rc;
     ngx_http_vibelock_registry_file_t  *file;
     ngx_http_vibelock_registry_stamp_t  stamp;
+    time_t                              opened;
     ngx_err_t                           err;
 
     ngx_http_vibelock_schema_t          schema;    /* .error */
@@ -93,6 +94,14 @@ typedef struct {
  */
 
 void ngx_http_vibelock_registry_file_read(
+    ngx_http_vibelock_registry_reading_t *reading);
+
+/*
+ * 1 when what was read may have changed since without looking so: file systems
+ * tell moments apart that lie two seconds from each other, and not all do more.
+ */
+
+ngx_uint_t ngx_http_vibelock_registry_file_young(
     ngx_http_vibelock_registry_reading_t *reading);
 
 /*
