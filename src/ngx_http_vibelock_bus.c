@@ -176,6 +176,14 @@ ngx_http_vibelock_bus_parameter(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
             return ngx_http_vibelock_bus_time(cf, value, &text, "15s",
                                               &bus->keepalive);
         }
+
+        if (ngx_strncmp(name.data, "password=", name.len) == 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"vibelock_redis\" takes no \"password=\", "
+                               "which would end up in logs; put it into a "
+                               "file and add \"password_file=<file>\"");
+            return NGX_CONF_ERROR;
+        }
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
