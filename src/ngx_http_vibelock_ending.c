@@ -22,6 +22,7 @@ static ngx_uint_t ngx_http_vibelock_ending_shutdown(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_ending_unmodified(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_ending_cached(ngx_http_upstream_t *u);
 static ngx_uint_t ngx_http_vibelock_ending_fastcgi(ngx_http_upstream_t *u);
+static ngx_uint_t ngx_http_vibelock_ending_torn(ngx_http_upstream_t *u);
 
 
 static char  ngx_http_vibelock_ending_not_passed[] =
@@ -152,7 +153,8 @@ ngx_http_vibelock_ending_body(ngx_http_request_t *r)
     u = r->upstream;
 
     rev = u->peer.connection ? u->peer.connection->read : NULL;
-    closed = rev && rev->eof && !rev->error;
+    closed = rev && rev->eof && !rev->error
+             && !ngx_http_vibelock_ending_torn(u);
 
     if (u->upgrade) {
 
@@ -176,7 +178,8 @@ ngx_http_vibelock_ending_body(ngx_http_request_t *r)
         return p->upstream_done
                || (p->upstream_eof
                    && p->length == -1
-                   && !ngx_http_vibelock_ending_fastcgi(u));
+                   && !ngx_http_vibelock_ending_fastcgi(u)
+                   && !ngx_http_vibelock_ending_torn(u));
     }
 
     return u->length == 0
@@ -199,7 +202,10 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
 
     if (u->upgrade) {
 
-        if (u->peer.connection && u->peer.connection->read->error) {
+        if (u->peer.connection
+            && (u->peer.connection->read->error
+                || ngx_http_vibelock_ending_torn(u)))
+        {
             return "the upstream closed early";
         }
 
@@ -213,6 +219,7 @@ ngx_http_vibelock_ending_finalize(ngx_http_request_t *r, ngx_int_t rc)
         }
 
         return ngx_http_vibelock_ending_fastcgi(u)
+               || ngx_http_vibelock_ending_torn(u)
                ? "the upstream closed early" : NULL;
     }
 
@@ -432,4 +439,29 @@ ngx_http_vibelock_ending_fastcgi(ngx_http_upstream_t *u)
            && ngx_strncmp(u->schema.data, "fastcgi://",
                           sizeof("fastcgi://") - 1)
               == 0;
+}
+
+
+/*
+ * 1 when a connection that is over was reset, though to nginx it was closed:
+ * with TLS it takes the one for the other.  OpenSSL has seen an end only where
+ * the other side has said so, or has closed.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_ending_torn(ngx_http_upstream_t *u)
+{
+#if (NGX_HTTP_SSL && defined SSL_OP_IGNORE_UNEXPECTED_EOF)
+
+    ngx_connection_t  *c;
+
+    c = u->peer.connection;
+
+    if (c && c->ssl && c->read->eof) {
+        return !(SSL_get_shutdown(c->ssl->connection) & SSL_RECEIVED_SHUTDOWN);
+    }
+
+#endif
+
+    return 0;
 }
