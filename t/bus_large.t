@@ -177,9 +177,57 @@ subtest 'behind a stream that always has something' => sub {
     }, 'and it is read');
 };
 
+# A worker that is new, and does not know what the last one is.
+
+subtest 'the last one of a stream, to another worker' => sub {
+    my $id = add_large('ops', 1, 20 * MB);
+
+    ok(wait_for { $fleet->bus(0)->{lastId} eq $id }, 'is skipped');
+    $t->reload;
+
+    $fleet->take(0, 'next');
+    $fleet->old;
+    add_good('ops', 'next');
+    ok($fleet->freed(0, 'next'), 'what follows is read');
+    is($fleet->bus(0)->{rewinds}, 0, 'nothing is read from its start');
+};
+
+# What is known of the last one is so for as long as that is the last one.
+
+subtest 'a stream that becomes none' => sub {
+    my $id = add_large('two', 1, 20 * MB);
+
+    ok(wait_for { $fleet->bus(0, 'two')->{lastId} eq $id }, 'is skipped');
+    $redis->cmd('DEL', stream('two'));
+    $redis->cmd('SET', stream('two'), 'no stream');
+    ok(wait_for { $fleet->bus(0, 'two')->{reading} eq 'wrongtype' }, 'is seen');
+
+    $fleet->take(0, 'next');
+    $fleet->old;
+    add_good('ops', 'next');
+    ok($fleet->freed(0, 'next'), 'the others are read');
+
+    $redis->cmd('DEL', stream('two'));
+    $fleet->take(0, 'next', zone => 'two');
+    $fleet->old;
+    add_good('two', 'next');
+    ok($fleet->freed(0, 'next', zone => 'two'), 'and that one as well, later');
+};
+
 my $bus = $fleet->bus(0);
 my $skipped = 0;
 $skipped += $_ for values %{ $bus->{skipped} };
 is($bus->{received}, $bus->{applied} + $skipped, 'the counters add up');
+
+subtest 'a stream that ends before what was read behind one' => sub {
+    skipped('one of 20 MB', 1, sub { add_large('ops', 1, 20 * MB) });
+
+    $redis->cmd('DEL', stream('ops'));
+    $redis->cmd('XADD', stream('ops'), '1-1', 'release', '?');
+    $redis->cmd('CLIENT', 'KILL', 'TYPE', 'normal');
+
+    ok(wait_for { $fleet->bus(0)->{lastId} eq '1-1' }, 'is read anew');
+    is($fleet->bus(0)->{rewinds}, 1, 'from its start');
+};
 
 Vibelock::Test->done;
