@@ -30,6 +30,9 @@ ngx_pid_t            ngx_pid;
 static ngx_slab_pool_t                *pool;
 static ngx_http_vibelock_bus_share_t  *share;
 
+/* who has the lease by the time that the mutex is there, once */
+static ngx_pid_t                       sooner;
+
 
 void
 ngx_http_vibelock_mutex_lock(ngx_slab_pool_t *pool)
@@ -39,6 +42,12 @@ ngx_http_vibelock_mutex_lock(ngx_slab_pool_t *pool)
     }
 
     *pool->mutex.lock = ngx_pid;
+
+    if (sooner) {
+        share->pid = sooner;
+        share->until = ngx_current_msec + TERM;
+        sooner = 0;
+    }
 }
 
 
@@ -215,6 +224,22 @@ facts_lease(void)
     fact("who had the pid that is ours now is gone");
 
     check(lease(2));
+
+    fact("who takes it while another one does is not the second to have it");
+
+    yield(2);
+    sooner = getppid();
+    check(!lease(3));
+    check(share->pid == getppid());
+
+    fact("nor is who has lost it meanwhile");
+
+    share->until = 0;
+    check(lease(2));
+    ngx_current_msec += TERM;
+    sooner = getppid();
+    check(!lease(2));
+    check(share->pid == getppid());
 
     fact_done();
     unmake();
