@@ -65,17 +65,22 @@ sub open_socket {
 
 my @cases = (
     ['the upstream closes', 'RELEASED', sub { $_[0]->close }],
-    ['the upstream resets', 'KEPT',     sub { $_[0]->reset }],
-    ['the client closes',   'KEPT',     sub { $_[1]->close }],
-    ['the client resets',   'KEPT',     sub { $_[1]->reset }],
+    ['the upstream resets', 'KEPT',     sub { $_[0]->reset },
+     'the upstream closed early'],
+    ['the client closes',   'KEPT',     sub { $_[1]->close },
+     'the client left'],
+    ['the client resets',   'KEPT',     sub { $_[1]->reset },
+     'the client left'],
 );
 
 for my $where (qw(/socket /stays)) {
     for my $case (@cases) {
-        my ($name, $result, $play) = @$case;
+        my ($name, $result, $play, $why) = @$case;
         my ($uri, $x, $c) = open_socket($where);
+        $t->log_mark;
         $play->($x, $c);
         ends($t, $uri, $result, "$where: $name");
+        like($t->error_log, qr/lock is stuck: $why,/, 'and why') if $why;
         $x->close;
         $c->close;
     }

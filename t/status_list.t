@@ -101,7 +101,8 @@ is_deeply([keys_of(list(state => 'running'))], [qw(first third)], 'running');
 is_deeply([keys_of(list(state => 'stuck'))], ['second'], 'stuck');
 is_deeply([keys_of(list(state => 'running', operation => 'run'))], ['third'],
           'both');
-is_deeply([keys_of(list(operation => 'dep'))], [], 'the whole operation');
+is_deeply([keys_of(list(operation => $_))], [], "the whole operation: $_")
+    for 'dep', 'deployed';
 is_deeply([keys_of(list(key => 'ir'))], [qw(first third)], 'part of a key');
 is_deeply([keys_of(list(key => 'second'))], ['second'], 'all of it');
 is_deeply([keys_of(list(key => 'second '))], [], 'more than it');
