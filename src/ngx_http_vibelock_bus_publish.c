@@ -139,14 +139,26 @@ ngx_http_vibelock_bus_publish_start(ngx_http_vibelock_bus_t *bus)
 
 
 /*
- * What was sent and not answered waits again, for the workers that are left.
+ * A repeat is not left to its time, when nobody may be there.  What was sent
+ * and not answered waits again, for the workers that are left.
  */
 
 void
 ngx_http_vibelock_bus_publish_stop(ngx_http_vibelock_bus_t *bus)
 {
+    ngx_uint_t                     i;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
     if (bus->repeat.timer_set) {
         ngx_del_timer(&bus->repeat);
+    }
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        if (ngx_http_vibelock_bus_publish_can(bz)) {
+            ngx_http_vibelock_queue_hurry(bz->queue, bz->pool);
+        }
     }
 
     ngx_http_vibelock_bus_publish_pump(bus);

@@ -332,6 +332,40 @@ ngx_http_vibelock_queue_turn(ngx_http_vibelock_queue_t *queue,
 }
 
 
+void
+ngx_http_vibelock_queue_hurry(ngx_http_vibelock_queue_t *queue,
+    ngx_slab_pool_t *pool)
+{
+    uint32_t                         n, next;
+    ngx_http_vibelock_queue_node_t  *node;
+
+    if (queue->n == 0 && !queue->changing) {
+        return;
+    }
+
+    ngx_http_vibelock_queue_lock(queue, pool);
+
+    ngx_http_vibelock_queue_change(queue);
+
+    for (n = ngx_http_vibelock_queue_first(queue,
+                                           NGX_HTTP_VIBELOCK_QUEUE_RESTING);
+         n != NGX_HTTP_VIBELOCK_NONE;
+         n = next)
+    {
+        node = ngx_http_vibelock_queue_node(queue, n);
+        next = node->next;
+
+        if (node->again) {
+            ngx_http_vibelock_queue_again(queue, n);
+        }
+    }
+
+    ngx_http_vibelock_queue_changed(queue);
+
+    ngx_http_vibelock_queue_unlock(pool);
+}
+
+
 ngx_uint_t
 ngx_http_vibelock_queue_waits(ngx_http_vibelock_queue_t *queue)
 {

@@ -104,6 +104,13 @@ ngx_int_t ngx_http_vibelock_queue_turn(ngx_http_vibelock_queue_t *queue,
     ngx_slab_pool_t *pool, ngx_msec_t *next);
 
 /*
+ * For who leaves: repeats wait now, without the rest of their seconds.
+ */
+
+void ngx_http_vibelock_queue_hurry(ngx_http_vibelock_queue_t *queue,
+    ngx_slab_pool_t *pool);
+
+/*
  * 1 when something waits: a look without the mutex.
  */
 

@@ -37,6 +37,35 @@ my $t = $fleet->gateway(0);
 $fleet->start;
 ok($fleet->working, 'it works');
 
+# The keys of all that was sent, as soon as there are so many.
+
+sub sent {
+    my ($n) = @_;
+
+    my @sent;
+
+    wait_for {
+        @sent = map { $_->[1][1] =~ /"key":"([^"]+)"/ ? $1 : () }
+                @{ $redis->cmd('XRANGE', stream('ops'), '-', '+') };
+        @sent >= $n;
+    } 5;
+
+    return @sent;
+}
+
+# A repeat goes out a second after the one before it, where there is one.
+
+$fleet->release(0, 'web');
+ok(wait_for { $fleet->bus(0)->{published} == 1 }, 'a release is sent');
+$fleet->release(0, 'web');
+ok($t->quit, 'it ends');
+is(join(' ', sent(2)), 'web web', 'its repeat was sent as well');
+
+$redis->cmd('DEL', stream('ops'));
+$t->stop;
+$t->start;
+ok($fleet->working, 'it works again');
+
 my @pending = map { $t->async(POST => "/ops/unstick/web-$_") } 1 .. RELEASES;
 my @requests = map { $up->accept_request } 1 .. RELEASES;
 my ($worker) = $t->workers;
@@ -54,13 +83,7 @@ kill 'CONT', $worker;
 is($_->response->status, 200, 'answered') for @pending;
 ok($t->quit, 'it is gone');
 
-my %sent;
-
-wait_for {
-    %sent = map { $_->[1][1] =~ /"key":"(web-\d+)"/ ? ($1 => 1) : () }
-            @{ $redis->cmd('XRANGE', stream('ops'), '-', '+') };
-    keys %sent == RELEASES;
-} 5;
+my %sent = map { $_ => 1 } sent(RELEASES);
 
 is(keys %sent, RELEASES, 'every release was sent');
 

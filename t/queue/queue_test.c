@@ -488,6 +488,25 @@ facts_merge(void)
     check(turn() == 0 && queue->n == 0);
     check_whole();
 
+    fact("a repeat waits no more when it is to hurry, and nothing else does");
+
+    (void) put(1);
+    (void) put(2);
+    (void) put(3);
+    (void) take(&one);
+    sent(&one);
+    (void) take(&one);
+    sent(&one);
+    (void) take(&none);
+    ngx_current_msec += 10;
+    check(put(2) == NGX_AGAIN);
+    check(put(3) == NGX_AGAIN);
+    ngx_http_vibelock_queue_hurry(queue, pool);
+    check(take(&one) == NGX_OK && id_of(&one) == 2);
+    check(one.at == ngx_current_msec);
+    check(take(&none) == NGX_DECLINED);
+    check_whole();
+
     fact_done();
     unmake();
 }
@@ -823,6 +842,14 @@ run_turn(void)
 }
 
 
+static void
+run_hurry(void)
+{
+    (void) put(11);
+    ngx_http_vibelock_queue_hurry(queue, pool);
+}
+
+
 static scenario_t  scenarios[] = {
     { "put", prepare_some, run_put },
     { "put in a full queue", prepare_full, run_put },
@@ -832,6 +859,7 @@ static scenario_t  scenarios[] = {
     { "take and sent", prepare_some, run_sent },
     { "take, repeat and back", prepare_some, run_back },
     { "turn", prepare_some, run_turn },
+    { "hurry", prepare_some, run_hurry },
     { NULL, NULL, NULL }
 };
 
