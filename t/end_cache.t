@@ -390,6 +390,12 @@ fastcgi(500);
     is($pending->read_response->body, 'old', 'from the cache');
     $x = $up->accept_request;
     is(lock_of($t, $id), 'free', 'the update behind it holds nothing');
+
+    my ($meanwhile, undef, $other) = begin('/behind', 'behind', hit => 1);
+    is($other->response->body, 'old', 'from the cache, during the update');
+    ends($t, $meanwhile, 'RELEASED', 'an answer that is being updated');
+    ok(!$up->pending, 'the upstream was not asked again');
+
     $x->close;
     ends($t, $uri, 'RELEASED', 'an answer that is updated afterwards');
 }
