@@ -36,12 +36,11 @@ $t->start;
 
 my $n = 0;
 
-# A connection that both sides have used once.
+# One that was asked for.
 
-sub open_socket {
+sub ask {
     my ($where, %how) = @_;
 
-    my $head = delete $how{head} // '';
     my $id = ++$n;
     my $uri = "$where?id=$id";
     my $c = $t->connect(%how);
@@ -49,10 +48,26 @@ sub open_socket {
     $c->send_raw("GET $uri HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"
                  . "Upgrade: websocket\r\n\r\n");
 
-    my $x = $up->accept_request;
+    return ($uri, $up->accept_request, $c, $id);
+}
 
-    $x->send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
-             . "Upgrade: websocket\r\n$head\r\n");
+sub switch {
+    my ($x, $head) = @_;
+
+    return $x->send("HTTP/1.1 101 Switching Protocols\r\n"
+                    . "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+                    . "$head\r\n");
+}
+
+# A connection that both sides have used once.
+
+sub open_socket {
+    my ($where, %how) = @_;
+
+    my $head = delete $how{head} // '';
+    my ($uri, $x, $c, $id) = ask($where, %how);
+
+    switch($x, $head);
     like($c->read_until("\r\n\r\n"), qr/ 101 /, 'switched');
     $c->write('ping');
     is($x->socket->read_exactly(4), 'ping', 'to the upstream');
@@ -83,6 +98,21 @@ for my $where (qw(/socket /stays)) {
         like($t->error_log, qr/lock is stuck: $why,/, 'and why') if $why;
         $x->close;
         $c->close;
+    }
+}
+
+# The client is gone before there is a connection: nginx sees that at once, or
+# where it does not look, when it says that there is one.
+
+for my $where (qw(/socket /stays)) {
+    for my $how (qw(close reset)) {
+        my ($uri, $x, $c, $id) = ask($where);
+
+        is(lock_of($t, $id), 'running', 'locked');
+        $c->$how;
+        switch($x, '') if $where eq '/stays';
+        ends($t, $uri, 'KEPT', "$where: $how, before it is switched");
+        ok($x->wait_closed, 'nginx has let go of the upstream');
     }
 }
 
