@@ -332,6 +332,8 @@ ngx_http_vibelock_queue_turn(ngx_http_vibelock_queue_t *queue,
 }
 
 
+/* a thousand at the most, in one go: once in a worker's life */
+
 void
 ngx_http_vibelock_queue_hurry(ngx_http_vibelock_queue_t *queue,
     ngx_slab_pool_t *pool)
