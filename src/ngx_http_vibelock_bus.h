@@ -97,12 +97,12 @@ void ngx_http_vibelock_bus_stop(ngx_http_vibelock_bus_t *bus);
 
 /*
  * Tells all other replicas of a release: of this key, by this owner (32
- * bytes), now.  It is copied, and sent when it can be; nothing, where there is
- * no bus.
+ * bytes), of the locks there were at that moment of ngx_current_msec; 0: now.
+ * It is copied, and sent when it can be; nothing, where there is no bus.
  */
 
 void ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone,
-    ngx_str_t *key, u_char *owner);
+    ngx_str_t *key, u_char *owner, ngx_msec_t moment);
 
 /*
  * NGX_OK and *state, whose texts are the configuration's; NGX_DECLINED: there

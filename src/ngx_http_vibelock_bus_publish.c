@@ -170,7 +170,7 @@ ngx_http_vibelock_bus_publish_stop(ngx_http_vibelock_bus_t *bus)
 
 void
 ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
-    u_char *owner)
+    u_char *owner, ngx_msec_t moment)
 {
     ngx_int_t                      rc;
     ngx_msec_t                     turn;
@@ -183,11 +183,12 @@ ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
         return;
     }
 
-    /* locks elsewhere are compared with this moment */
+    /* locks elsewhere are compared with the moment */
 
     turn = ngx_http_vibelock_clock_now();
 
     rc = ngx_http_vibelock_queue_put(bz->queue, bz->pool, key, owner,
+                                     moment ? moment : ngx_current_msec,
                                      ngx_http_vibelock_bus_publish_limit(bz),
                                      ngx_http_vibelock_bus_publish_can(bz)
                                      ? &item : NULL);

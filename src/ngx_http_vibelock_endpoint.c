@@ -38,6 +38,7 @@ ngx_http_vibelock_endpoint(ngx_http_request_t *r,
     }
 
     release.zone = conf->zone;
+    release.moment = 0;
     release.log_level = conf->log_level;
     release.why = "by DELETE";
 

@@ -45,9 +45,10 @@ typedef struct {
     ngx_msec_t                     at;
     ngx_msec_t                     again;     /* of a repeat to send, or 0 */
     ngx_msec_t                     until;     /* the end of its state */
+    ngx_msec_t                     moment;    /* that it is of, the last one */
     uint32_t                       serial;
     u_char                         owner[NGX_HTTP_VIBELOCK_QUEUE_OWNER];
-    u_char                         key[NGX_HTTP_VIBELOCK_CELL_SIZE - 84];
+    u_char                         key[NGX_HTTP_VIBELOCK_CELL_SIZE - 92];
 } ngx_http_vibelock_queue_node_t;
 
 
@@ -101,10 +102,10 @@ static uint32_t ngx_http_vibelock_queue_lookup(
     ngx_http_vibelock_queue_t *queue, uint32_t hash, ngx_str_t *key,
     u_char *owner);
 static ngx_int_t ngx_http_vibelock_queue_merge(
-    ngx_http_vibelock_queue_t *queue, uint32_t n);
+    ngx_http_vibelock_queue_t *queue, uint32_t n, ngx_msec_t moment);
 static ngx_int_t ngx_http_vibelock_queue_add(ngx_http_vibelock_queue_t *queue,
-    uint32_t hash, ngx_str_t *key, u_char *owner, ngx_msec_t limit,
-    ngx_http_vibelock_queued_t *item);
+    uint32_t hash, ngx_str_t *key, u_char *owner, ngx_msec_t moment,
+    ngx_msec_t limit, ngx_http_vibelock_queued_t *item);
 static uint32_t ngx_http_vibelock_queue_alloc(
     ngx_http_vibelock_queue_t *queue, ngx_str_t *key);
 static ngx_uint_t ngx_http_vibelock_queue_sacrifice(
@@ -184,8 +185,8 @@ ngx_http_vibelock_queue_init(ngx_http_vibelock_queue_t *queue, size_t size)
 
 ngx_int_t
 ngx_http_vibelock_queue_put(ngx_http_vibelock_queue_t *queue,
-    ngx_slab_pool_t *pool, ngx_str_t *key, u_char *owner, ngx_msec_t limit,
-    ngx_http_vibelock_queued_t *item)
+    ngx_slab_pool_t *pool, ngx_str_t *key, u_char *owner, ngx_msec_t moment,
+    ngx_msec_t limit, ngx_http_vibelock_queued_t *item)
 {
     uint32_t   n, hash;
     ngx_int_t  rc;
@@ -200,11 +201,11 @@ ngx_http_vibelock_queue_put(ngx_http_vibelock_queue_t *queue,
     ngx_http_vibelock_queue_change(queue);
 
     if (n != NGX_HTTP_VIBELOCK_NONE) {
-        rc = ngx_http_vibelock_queue_merge(queue, n);
+        rc = ngx_http_vibelock_queue_merge(queue, n, moment);
 
     } else {
-        rc = ngx_http_vibelock_queue_add(queue, hash, key, owner, limit,
-                                         item);
+        rc = ngx_http_vibelock_queue_add(queue, hash, key, owner, moment,
+                                         limit, item);
     }
 
     ngx_http_vibelock_queue_changed(queue);
@@ -498,11 +499,14 @@ ngx_http_vibelock_queue_lookup(ngx_http_vibelock_queue_t *queue, uint32_t hash,
  */
 
 static ngx_int_t
-ngx_http_vibelock_queue_merge(ngx_http_vibelock_queue_t *queue, uint32_t n)
+ngx_http_vibelock_queue_merge(ngx_http_vibelock_queue_t *queue, uint32_t n,
+    ngx_msec_t moment)
 {
     ngx_http_vibelock_queue_node_t  *node;
 
     node = ngx_http_vibelock_queue_node(queue, n);
+
+    node->moment = ngx_max(node->moment, moment);
 
     if (node->cell.kind == NGX_HTTP_VIBELOCK_QUEUE_WAITING) {
         queue->merged++;
@@ -528,7 +532,7 @@ ngx_http_vibelock_queue_merge(ngx_http_vibelock_queue_t *queue, uint32_t n)
 
 static ngx_int_t
 ngx_http_vibelock_queue_add(ngx_http_vibelock_queue_t *queue, uint32_t hash,
-    ngx_str_t *key, u_char *owner, ngx_msec_t limit,
+    ngx_str_t *key, u_char *owner, ngx_msec_t moment, ngx_msec_t limit,
     ngx_http_vibelock_queued_t *item)
 {
     uint32_t                         n;
@@ -547,6 +551,7 @@ ngx_http_vibelock_queue_add(ngx_http_vibelock_queue_t *queue, uint32_t hash,
     node->at = ngx_current_msec;
     node->again = 0;
     node->until = ngx_current_msec + limit;
+    node->moment = moment;
     node->serial = ++queue->serial;
     ngx_memcpy(node->owner, owner, NGX_HTTP_VIBELOCK_QUEUE_OWNER);
 
@@ -644,7 +649,7 @@ ngx_http_vibelock_queue_copy(ngx_http_vibelock_queue_t *queue, uint32_t n,
 
     item->cell = n;
     item->serial = node->serial;
-    item->at = node->at;
+    item->at = node->moment;
     ngx_memcpy(item->owner, node->owner, NGX_HTTP_VIBELOCK_QUEUE_OWNER);
     item->key_len = ngx_http_vibelock_cells_copy(&queue->cells, n, item->key);
 }

@@ -37,7 +37,7 @@ typedef struct ngx_http_vibelock_queue_s  ngx_http_vibelock_queue_t;
 typedef struct {
     uint32_t      cell;         /* what names it, and what tells it from */
     uint32_t      serial;       /* others that were there */
-    ngx_msec_t    at;           /* of its last DELETE */
+    ngx_msec_t    at;           /* the moment that it is of */
     u_char        owner[NGX_HTTP_VIBELOCK_QUEUE_OWNER];
     size_t        key_len;
     u_char        key[NGX_HTTP_VIBELOCK_QUEUE_KEY];
@@ -68,17 +68,18 @@ void ngx_http_vibelock_queue_init(ngx_http_vibelock_queue_t *queue,
 /*
  * The functions below are for the pool whose mutex guards the queue.
  *
- * put() adds a release of now, of a key of 1 to 255 bytes by an owner of 32,
- * which it copies: NGX_OK, it waits; NGX_AGAIN, it repeats one
- * that went out just now, and will wait when turn() finds its second over;
- * NGX_BUSY, it was merged with one that is still here; NGX_DECLINED, there is
- * no room for it.  Where "item" is not NULL and nothing waits, the release does
- * not wait either: NGX_DONE, it was taken, as by take().
+ * put() adds a release of a key of 1 to 255 bytes by an owner of 32, which it
+ * copies.  It is of "moment", or of that of a repeat that is later: NGX_OK, it
+ * waits; NGX_AGAIN, it repeats one that went out just now, and will wait when
+ * turn() finds its second over; NGX_BUSY, it was merged with one that is still
+ * here; NGX_DECLINED, there is no room for it.  Where "item" is not NULL and
+ * nothing waits, the release does not wait either: NGX_DONE, it was taken, as
+ * by take().
  */
 
 ngx_int_t ngx_http_vibelock_queue_put(ngx_http_vibelock_queue_t *queue,
-    ngx_slab_pool_t *pool, ngx_str_t *key, u_char *owner, ngx_msec_t limit,
-    ngx_http_vibelock_queued_t *item);
+    ngx_slab_pool_t *pool, ngx_str_t *key, u_char *owner, ngx_msec_t moment,
+    ngx_msec_t limit, ngx_http_vibelock_queued_t *item);
 
 /*
  * The next release that waits: NGX_OK and *item, or NGX_DECLINED.  Who takes

@@ -33,7 +33,7 @@ ngx_http_vibelock_release(ngx_http_request_t *r,
 
     if (release->caller.owned) {
         ngx_http_vibelock_bus_publish(zone, &release->key,
-                                      release->caller.owner);
+                                      release->caller.owner, release->moment);
     }
 
     if (release->lock.handle.token == 0

@@ -27,6 +27,9 @@ typedef struct {
     /* the lock that the caller may break; a token of 0: there is none here */
     ngx_http_vibelock_lock_t     lock;
 
+    /* when that was looked at, as other replicas are told; 0: just now */
+    ngx_msec_t                   moment;
+
     ngx_uint_t                   log_level;
     char                        *why;          /* for the log */
 } ngx_http_vibelock_release_t;

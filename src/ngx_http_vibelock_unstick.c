@@ -133,6 +133,7 @@ ngx_http_vibelock_unstick_check(ngx_http_request_t *r,
     ngx_http_vibelock_caller_e   rc;
 
     release->zone = conf->zone;
+    release->moment = ngx_current_msec;
     release->log_level = conf->log_level;
     release->why = "by unstick";
 

@@ -15,7 +15,9 @@ use Test::More;
 use Vibelock::Fleet qw(entry stream redis_ms);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
+use Vibelock::Upstream;
 
+my $reset = Vibelock::Upstream->new;
 my $redis = Vibelock::Redis->start;
 my $url = 'redis://127.0.0.1:' . $redis->port;
 
@@ -25,10 +27,15 @@ my $fleet = Vibelock::Fleet->new(
     redis => $url,
     more  => ['', '', 'replica=third'],
     zones => 2,
-    server => <<'CONF',
+    server => <<'CONF' =~ s/RESET/$reset->port/er,
         location ~ ^/ops/unstick/(?<id>.+)$ {
             vibelock_server_kind STANDALONE;
             vibelock_unstick zone=ops;
+        }
+        location ~ ^/ops/reset/(?<id>.+)$ {
+            vibelock_server_kind STANDALONE;
+            vibelock_unstick zone=ops;
+            proxy_pass http://127.0.0.1:RESET;
         }
 CONF
 );
@@ -91,6 +98,25 @@ subtest 'unstick goes out as well' => sub {
 
     is($fleet->gateway(0)->post('/ops/unstick/stuck')->status, 200);
     ok($fleet->freed(1, 'stuck'), 'free there');
+};
+
+subtest 'unstick breaks what was held when it came' => sub {
+    $fleet->take(1, $_) for 'reset-old', 'reset-stays';
+    $fleet->old;
+
+    my $pending = $fleet->gateway(0)->async(POST => '/ops/reset/reset-old');
+    my $other = $fleet->gateway(0)->async(POST => '/ops/reset/reset-new');
+    my @x = map { $reset->accept_request } 1, 2;
+
+    $fleet->take(2, 'reset-new');
+    $fleet->old;
+    $_->respond(200, {}, 'reset') for @x;
+    is($_->response->status, 200, 'answered') for $pending, $other;
+
+    ok($fleet->freed(1, 'reset-old'), 'on any replica');
+    is($fleet->exec(1, 'reset-stays'), 409, 'and nothing else');
+    ok(all_read(), 'all was read');
+    is($fleet->exec(2, 'reset-new'), 409, 'nor what was taken since');
 };
 
 subtest 'the form of an entry' => sub {

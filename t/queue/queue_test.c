@@ -133,7 +133,8 @@ put(ngx_uint_t id)
 
     key = key_of(id);
 
-    return ngx_http_vibelock_queue_put(queue, pool, &key, owner, 0, NULL);
+    return ngx_http_vibelock_queue_put(queue, pool, &key, owner,
+                                       ngx_current_msec, 0, NULL);
 }
 
 
@@ -147,7 +148,8 @@ pass(ngx_uint_t id, ngx_http_vibelock_queued_t *item)
 
     key = key_of(id);
 
-    return ngx_http_vibelock_queue_put(queue, pool, &key, owner, LIMIT, item);
+    return ngx_http_vibelock_queue_put(queue, pool, &key, owner,
+                                       ngx_current_msec, LIMIT, item);
 }
 
 
@@ -513,6 +515,44 @@ facts_merge(void)
 
 
 static void
+facts_moment(void)
+{
+    u_char                      owner[NGX_HTTP_VIBELOCK_QUEUE_OWNER];
+    ngx_str_t                   key;
+    ngx_http_vibelock_queued_t  one;
+
+    make(SIZE);
+
+    key = key_of(1);
+    ngx_memzero(owner, sizeof(owner));
+
+    fact("a release may be of a moment that is past, and long past");
+
+    check(ngx_http_vibelock_queue_put(queue, pool, &key, owner, 1000, 0, NULL)
+          == NGX_OK);
+    check(turn() == 0 && usage().dropped == 0);
+
+    fact("a repeat of an earlier moment does not set it back");
+
+    check(ngx_http_vibelock_queue_put(queue, pool, &key, owner, 500, 0, NULL)
+          == NGX_BUSY);
+    check(take(&one) == NGX_OK && one.at == 1000);
+
+    fact("one of a later moment goes out with that");
+
+    check(ngx_http_vibelock_queue_put(queue, pool, &key, owner, 2000, 0, NULL)
+          == NGX_AGAIN);
+    back(&one);
+    check(take(&one) == NGX_OK && one.at == 2000);
+    sent(&one);
+    check_whole();
+
+    fact_done();
+    unmake();
+}
+
+
+static void
 facts_owner(void)
 {
     u_char                      owner[NGX_HTTP_VIBELOCK_QUEUE_OWNER];
@@ -526,7 +566,8 @@ facts_owner(void)
     check(put(1) == NGX_OK);
     ngx_memset(owner, 7, sizeof(owner));
     key = key_of(1);
-    check(ngx_http_vibelock_queue_put(queue, pool, &key, owner, 0, NULL)
+    check(ngx_http_vibelock_queue_put(queue, pool, &key, owner,
+                                      ngx_current_msec, 0, NULL)
           == NGX_OK);
     check(usage().queued == 2);
     (void) take(&one);
@@ -986,6 +1027,7 @@ main(int argc, char **argv)
     facts_way();
     facts_pass();
     facts_merge();
+    facts_moment();
     facts_owner();
     facts_bounds();
     facts_anew();
