@@ -58,7 +58,18 @@ ngx_http_vibelock_redis_url(ngx_conf_t *cf, ngx_http_vibelock_redis_url_t *url,
         tls = 1;
 
     } else {
-        return ngx_http_vibelock_redis_url_wrong(cf, text,
+
+        /* what stands before an "@" may be a password */
+
+        rest.data = text->data + text->len;
+
+        while (rest.data > text->data && *(rest.data - 1) != '@') {
+            rest.data--;
+        }
+
+        rest.len = text->data + text->len - rest.data;
+
+        return ngx_http_vibelock_redis_url_wrong(cf, &rest,
                                                  "has no known scheme");
     }
 

@@ -80,6 +80,8 @@ subtest 'what nginx -t says' => sub {
         ['redis://127.0.0.1 prefix=a: replica=b timeout=1s keepalive=1m'],
         ['redis://bus@127.0.0.1 password_file=%%DIR%%/password'],
         ['127.0.0.1:6379',          qr/no known scheme; it must be "redis:/],
+        ['REDIS://u:secret@127.0.0.1',
+         qr/with "127\.0\.0\.1" has no known scheme/],
         ['http://127.0.0.1',        qr/has no known scheme/],
         ['redis://',                qr/has no host/],
         ['redis:///run/redis.sock', qr/has no host; it must be .*"unix:</],
