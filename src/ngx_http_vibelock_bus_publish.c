@@ -14,6 +14,7 @@
 #include "ngx_http_vibelock_bus_inner.h"
 #include "ngx_http_vibelock_clock.h"
 #include "ngx_http_vibelock_entry.h"
+#include "ngx_http_vibelock_number.h"
 
 
 /* what the queue holds is what an entry says */
@@ -450,7 +451,8 @@ ngx_http_vibelock_bus_publish_send(ngx_http_vibelock_bus_zone_t *bz,
 
     p = bz->xadd.data + bz->xadd.len;
 
-    p = ngx_sprintf(p, "%uz" CRLF, len);
+    p = ngx_http_vibelock_number(p, len);
+    p = ngx_cpymem(p, CRLF, sizeof(CRLF) - 1);
     p = ngx_cpymem(p, json, len);
     p = ngx_cpymem(p, CRLF, sizeof(CRLF) - 1);
 

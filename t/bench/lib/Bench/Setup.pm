@@ -359,7 +359,7 @@ sub start_bus {
     my ($self, $zone) = @_;
 
     my $servers = $self->{subject}{published}{span}
-        = $self->{servers} * ($self->{count} ? 1 : 100);
+        = $self->{servers} * ($self->{count} ? 10 : 100);
 
     $self->start_nginx('bus', modules => [$self->{module}],
         servers => status_server(),
