@@ -59,7 +59,7 @@ usage: ./build.sh <command>
                               docs/performance.md's figures
     --count                   instructions too, which say more on a machine
                               that has other work
-    --quick                   less of it, for about two minutes; writes nothing
+    --quick                   less of it, for two to three minutes; writes nothing
     --part=<name>             this alone, and writes nothing: requests, count,
                               held, swept, growth or bus
   clean                       remove build/

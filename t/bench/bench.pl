@@ -5,7 +5,7 @@
 #   bench.pl [--count] [--quick | --smoke] [--part=<name>]... [--keep]
 #
 # --count   also count instructions, under valgrind
-# --quick   less of everything, about two minutes
+# --quick   less of everything, two to three minutes
 # --smoke   a few of everything: whether it works, no figure means anything
 # --part    requests, count, held, swept, growth, bus; all by default
 # --keep    leave the directory with all files, and callgrind's
@@ -57,7 +57,7 @@ my %usual = (
 
 my %quick = (
     %usual,
-    limit    => 240,
+    limit    => 360,
     rounds   => 5,
     seconds  => 0.05,
     first    => 1000,
