@@ -23,7 +23,7 @@ my $fleet = Vibelock::Fleet->new(
     redis    => 'redis://127.0.0.1:' . $redis->port,
     gateways => 1,
     nginx    => { workers => 1 },
-    server   => <<'CONF' =~ s/%%UPSTREAM%%/$up->port/er,
+    server   => <<'CONF',
         location ~ ^/ops/unstick/(?<id>.+)$ {
             vibelock_server_kind STANDALONE;
             vibelock_unstick zone=ops;
@@ -34,6 +34,7 @@ CONF
 
 my $t = $fleet->gateway(0);
 
+$t->set(UPSTREAM => $up->port);
 $fleet->start;
 ok($fleet->working, 'it works');
 

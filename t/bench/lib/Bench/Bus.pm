@@ -47,7 +47,7 @@ sub row {
 
 # In each round, a new Redis and new gateways: what differs from one start to
 # the next is then in the spread of a run, not between two runs.
-
+#
 # The client has a processor alone, and does not sleep while it waits: to wake
 # up takes as long as what is measured.  All others share the other one, which
 # has slept and is awake, by a few questions to a gateway, when either begins.
