@@ -12,6 +12,7 @@
 #include "ngx_http_vibelock_hash.h"
 #include "ngx_http_vibelock_log.h"
 #include "ngx_http_vibelock_mutex.h"
+#include "ngx_http_vibelock_worker.h"
 
 
 /* of a state: the reason, and where the errno begins */
@@ -103,7 +104,7 @@ ngx_http_vibelock_bus_share_vacant(ngx_http_vibelock_bus_share_t *share,
         return 1;
     }
 
-    return pid == ngx_pid || getpgid(pid) != getpgrp();
+    return ngx_http_vibelock_worker_gone(pid);
 }
 
 

@@ -19,6 +19,7 @@
 #include <ngx_core.h>
 
 #include "ngx_http_vibelock_mutex.h"
+#include "ngx_http_vibelock_worker.h"
 
 
 /* tries before somebody else gets the processor, and how often that is done */
@@ -81,24 +82,14 @@ ngx_http_vibelock_mutex_wait(ngx_shmtx_t *mutex)
 
 /*
  * Gone; or, for the master, to be reaped: not here, or it is not replaced.
- *
- * Workers are of one process group, their master's.  A stranger that has the
- * pid now is not, and who had the pid that is ours is gone.
  */
 
 static ngx_uint_t
 ngx_http_vibelock_mutex_dead(ngx_pid_t pid)
 {
-    ngx_pid_t  pgid;
     siginfo_t  info;
 
-    pgid = getpgid(pid);
-
-    if (pgid == -1) {
-        return ngx_errno == NGX_ESRCH;
-    }
-
-    if (pid == ngx_pid || pgid != getpgrp()) {
+    if (ngx_http_vibelock_worker_gone(pid)) {
         return 1;
     }
 

@@ -13,6 +13,7 @@
 #include "ngx_http_vibelock_mutex.h"
 #include "ngx_http_vibelock_table.h"
 #include "ngx_http_vibelock_wheel.h"
+#include "ngx_http_vibelock_worker.h"
 
 
 #if (NGX_HTTP_VIBELOCK_KEY_MAX > NGX_HTTP_VIBELOCK_HASH_MAX)
@@ -378,12 +379,7 @@ ngx_http_vibelock_table_reap(ngx_http_vibelock_table_t *table)
 
         pid = holder->pid;
 
-        /*
-         * Workers are of one process group, their master's.  A stranger that
-         * has the pid now is not, and who had the pid that is ours is gone.
-         */
-
-        if (pid != ngx_pid && getpgid(pid) == getpgrp()) {
+        if (!ngx_http_vibelock_worker_gone(pid)) {
             continue;
         }
 

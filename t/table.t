@@ -82,7 +82,7 @@ sub compile {
     # the table itself is taken in by whole.c
 
     my @files = (glob("\Q$root\E/t/c/*.c"),
-                 map { "$src/ngx_http_vibelock_$_.c" } qw(hash crash));
+                 map { "$src/ngx_http_vibelock_$_.c" } qw(hash crash worker));
 
     my @cc = split ' ', $ENV{CC} || 'cc';
 

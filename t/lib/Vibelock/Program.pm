@@ -81,6 +81,7 @@ sub compile {
     system(split(' ', $ENV{CC} || 'cc'), @flags, "-I$root/src", "-I$root/t/c",
            "$root/$source", "$root/t/c/tap.c",
            "$root/src/ngx_http_vibelock_hash.c",
+           "$root/src/ngx_http_vibelock_worker.c",
            "$root/src/ngx_http_vibelock_crash.c",
            '-o', $program, '-lcrypto') == 0
         or BAIL_OUT('the test program does not compile');
