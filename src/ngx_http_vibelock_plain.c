@@ -67,3 +67,44 @@ ngx_http_vibelock_plain(u_char *text, size_t len)
 
     return p - text;
 }
+
+
+/*
+ * What is well-formed is table 3-7 of the Unicode standard.  ngx_utf8_decode()
+ * takes more: surrogates, and any byte from 80 on for a continuation.
+ */
+
+u_char *
+ngx_http_vibelock_plain_utf8(u_char *p, u_char *last)
+{
+    u_char  ch, least, most, *end;
+    size_t  rest;
+
+    ch = *p++;
+
+    if (ch < 0xc2 || ch > 0xf4) {
+        return NULL;
+    }
+
+    rest = (ch < 0xe0) ? 1 : (ch < 0xf0) ? 2 : 3;
+
+    if ((size_t) (last - p) < rest) {
+        return NULL;
+    }
+
+    end = p + rest;
+
+    least = (ch == 0xe0) ? 0xa0 : (ch == 0xf0) ? 0x90 : 0x80;
+    most = (ch == 0xed) ? 0x9f : (ch == 0xf4) ? 0x8f : 0xbf;
+
+    for ( /* void */ ; p < end; p++) {
+        if (*p < least || *p > most) {
+            return NULL;
+        }
+
+        least = 0x80;
+        most = 0xbf;
+    }
+
+    return p;
+}

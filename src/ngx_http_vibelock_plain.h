@@ -21,5 +21,12 @@
 
 size_t ngx_http_vibelock_plain(u_char *text, size_t len);
 
+/*
+ * A character beyond ASCII, from its first byte on: where it ends, or NULL when
+ * it is none of UTF-8.
+ */
+
+u_char *ngx_http_vibelock_plain_utf8(u_char *p, u_char *last);
+
 
 #endif /* _NGX_HTTP_VIBELOCK_PLAIN_H_INCLUDED_ */

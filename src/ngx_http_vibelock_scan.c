@@ -44,7 +44,6 @@ static ngx_str_t *ngx_http_vibelock_scan_name(ngx_http_vibelock_scan_t *scan,
 static ngx_int_t ngx_http_vibelock_scan_string(
     ngx_http_vibelock_scan_t *scan);
 static u_char *ngx_http_vibelock_scan_escape(u_char *p, u_char *last);
-static u_char *ngx_http_vibelock_scan_utf8(u_char *p, u_char *last);
 static ngx_int_t ngx_http_vibelock_scan_number(ngx_http_vibelock_scan_t *scan,
     u_char ch, ngx_uint_t *value);
 static ngx_int_t ngx_http_vibelock_scan_word(ngx_http_vibelock_scan_t *scan,
@@ -346,7 +345,7 @@ ngx_http_vibelock_scan_string(ngx_http_vibelock_scan_t *scan)
         }
 
         p = (*p == '\\') ? ngx_http_vibelock_scan_escape(p + 1, last)
-                         : ngx_http_vibelock_scan_utf8(p, last);
+                         : ngx_http_vibelock_plain_utf8(p, last);
 
     } while (p);
 
@@ -405,47 +404,6 @@ ngx_http_vibelock_scan_escape(u_char *p, u_char *last)
     default:
         return NULL;
     }
-}
-
-
-/*
- * A character beyond ASCII: where it ends, or NULL.  What is well-formed is
- * table 3-7 of the Unicode standard; ngx_utf8_decode() takes more.
- */
-
-static u_char *
-ngx_http_vibelock_scan_utf8(u_char *p, u_char *last)
-{
-    u_char  ch, least, most, *end;
-    size_t  rest;
-
-    ch = *p++;
-
-    if (ch < 0xc2 || ch > 0xf4) {
-        return NULL;
-    }
-
-    rest = (ch < 0xe0) ? 1 : (ch < 0xf0) ? 2 : 3;
-
-    if ((size_t) (last - p) < rest) {
-        return NULL;
-    }
-
-    end = p + rest;
-
-    least = (ch == 0xe0) ? 0xa0 : (ch == 0xf0) ? 0x90 : 0x80;
-    most = (ch == 0xed) ? 0x9f : (ch == 0xf4) ? 0x8f : 0xbf;
-
-    for ( /* void */ ; p < end; p++) {
-        if (*p < least || *p > most) {
-            return NULL;
-        }
-
-        least = 0x80;
-        most = 0xbf;
-    }
-
-    return p;
 }
 
 

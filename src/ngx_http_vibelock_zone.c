@@ -10,6 +10,7 @@
 
 #include "ngx_http_vibelock_cells.h"
 #include "ngx_http_vibelock_log.h"
+#include "ngx_http_vibelock_plain.h"
 #include "ngx_http_vibelock_queue.h"
 #include "ngx_http_vibelock_zone.h"
 
@@ -841,7 +842,6 @@ static ngx_uint_t
 ngx_http_vibelock_zone_utf8(ngx_str_t *text)
 {
     u_char    *p, *last;
-    uint32_t   n;
     uint64_t   all, eight;
 
     p = text->data;
@@ -872,18 +872,9 @@ ngx_http_vibelock_zone_utf8(ngx_str_t *text)
             continue;
         }
 
-        /*
-         * nginx takes surrogates, which UTF-8 does not have, and an older nginx
-         * takes bytes from F8 on for F0
-         */
+        p = ngx_http_vibelock_plain_utf8(p, last);
 
-        if (*p >= 0xf8) {
-            return 0;
-        }
-
-        n = ngx_utf8_decode(&p, last - p);
-
-        if (n > 0x10ffff || (n >= 0xd800 && n <= 0xdfff)) {
+        if (p == NULL) {
             return 0;
         }
     }

@@ -149,6 +149,10 @@ subtest 'UTF-8' => sub {
     is_refused("a\xf0\x9f\x98", 'cut off after three bytes of four');
     is_refused("\xc3(", 'no continuation');
     is_refused("\xe2(\xa1", 'no continuation in the middle');
+    is_refused("\xc2\xc2", 'a beginning in the place of a continuation');
+    is_refused("\xe2\x82\xfe", 'a byte that never is in UTF-8, as the last');
+    is_refused("\xf0\xdf\xbf\x80", 'two bytes of another in the middle');
+    is_refused("servers of \xea\xc5\xb6", 'behind ASCII');
 };
 
 subtest 'keys match exactly' => sub {
