@@ -14,6 +14,9 @@
 /* small steps of a walk before the worker looks at its events again */
 #define NGX_HTTP_VIBELOCK_REPORT_STEPS  32
 
+/* far more than any walk takes, ms */
+#define NGX_HTTP_VIBELOCK_REPORT_TIMER  60000
+
 
 static ngx_int_t ngx_http_vibelock_report_zones(ngx_http_request_t *r,
     ngx_http_vibelock_report_t *report, ngx_http_vibelock_zones_t *zones);
@@ -29,6 +32,7 @@ static void ngx_http_vibelock_report_count(
 static ngx_int_t ngx_http_vibelock_report_wait(ngx_http_request_t *r,
     ngx_http_vibelock_report_t *report);
 static void ngx_http_vibelock_report_event(ngx_event_t *ev);
+static void ngx_http_vibelock_report_later(ngx_event_t *ev);
 static ngx_int_t ngx_http_vibelock_report_done(ngx_http_request_t *r,
     ngx_http_vibelock_report_t *report);
 static void ngx_http_vibelock_report_cleanup(void *data);
@@ -213,8 +217,7 @@ ngx_http_vibelock_report_count(ngx_http_vibelock_report_count_t *count,
 
 
 /*
- * The rest comes in turns of the event loop.  The events are those of the
- * next turn: what is posted to this one would be run in it.
+ * The rest comes in turns of the event loop.
  */
 
 static ngx_int_t
@@ -249,7 +252,7 @@ ngx_http_vibelock_report_wait(ngx_http_request_t *r,
     report->event.data = r;
     report->event.log = r->connection->log;
 
-    ngx_post_event(&report->event, &ngx_posted_next_events);
+    ngx_http_vibelock_report_later(&report->event);
 
     r->main->count++;
 
@@ -271,8 +274,12 @@ ngx_http_vibelock_report_event(ngx_event_t *ev)
                  ((u_char *) ev - offsetof(ngx_http_vibelock_report_t, event));
 
     if (ngx_http_vibelock_report_step(report) == NGX_AGAIN) {
-        ngx_post_event(ev, &ngx_posted_next_events);
+        ngx_http_vibelock_report_later(ev);
         return;
+    }
+
+    if (ev->timer_set) {
+        ngx_del_timer(ev);
     }
 
     ngx_http_set_log_request(c->log, r);
@@ -284,6 +291,22 @@ ngx_http_vibelock_report_event(ngx_event_t *ev)
     ngx_http_finalize_request(r, ngx_http_vibelock_report_done(r, report));
 
     ngx_http_run_posted_requests(c);
+}
+
+
+/*
+ * In the next turn: what is posted to this one would be run in it.  A worker
+ * that exits waits for timers, and for nothing else: it has one here.
+ */
+
+static void
+ngx_http_vibelock_report_later(ngx_event_t *ev)
+{
+    ngx_post_event(ev, &ngx_posted_next_events);
+
+    if (!ev->timer_set) {
+        ngx_add_timer(ev, NGX_HTTP_VIBELOCK_REPORT_TIMER);
+    }
 }
 
 
@@ -310,5 +333,9 @@ ngx_http_vibelock_report_cleanup(void *data)
 
     if (report->event.posted) {
         ngx_delete_posted_event(&report->event);
+    }
+
+    if (report->event.timer_set) {
+        ngx_del_timer(&report->event);
     }
 }

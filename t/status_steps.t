@@ -1,6 +1,7 @@
 #!/usr/bin/perl
 
-# A report on many locks is gathered in steps, between which others are served.
+# A report on many locks is gathered in steps, between which others are served,
+# and a worker that leaves ends the one that is under way first.
 
 use strict;
 use warnings;
@@ -72,5 +73,27 @@ ok(wait_for {
     @reports == 21;
 }, 'and has ended all of them');
 is("@reports", join(' ', 200, (499) x 20), 'none of which was gathered');
+
+# One that begins in the very turn in which its worker is told to leave
+
+my $last = $t->connect;
+
+$t->get('/other', connection => $last);
+kill 'STOP', $worker;
+
+my $report = $t->async(GET => '/status', connection => $last);
+
+$t->signal('HUP');
+ok((wait_for { grep { $_ != $worker } $t->workers }), 'a reload');
+
+# The master does one thing after the other: it has told the old worker now.
+
+$t->signal('USR1');
+ok($t->log_like(qr/reopening logs/), 'which the worker will know of');
+
+kill 'CONT', $worker;
+
+is($report->response->status, 200, 'the report comes');
+ok((wait_for { !kill 0, $worker }), 'then the worker goes');
 
 $t->done;
