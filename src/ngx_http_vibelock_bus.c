@@ -576,17 +576,12 @@ ngx_http_vibelock_bus_state(ngx_http_vibelock_zone_t *zone,
     share = bz->share;
     counters = share->counters;
 
-    state->url = bz->bus->url.text;
     state->stream = bz->stream;
 
     state->reading = ngx_http_vibelock_bus_share_why(share,
-                                  NGX_HTTP_VIBELOCK_BUS_READS, &state->err);
+                                         NGX_HTTP_VIBELOCK_BUS_READS, &err);
     state->publishing = ngx_http_vibelock_bus_share_why(share,
-                                  NGX_HTTP_VIBELOCK_BUS_PUBLISHES, &err);
-
-    if (state->err == 0) {
-        state->err = err;
-    }
+                                     NGX_HTTP_VIBELOCK_BUS_PUBLISHES, &err);
 
     ngx_http_vibelock_queue_usage(bz->queue, &usage);
 

@@ -50,11 +50,9 @@ typedef enum {
  */
 
 typedef struct {
-    ngx_str_t                    url;          /* of Redis, no password in it */
     ngx_str_t                    stream;
     ngx_http_vibelock_redis_e    reading;      /* REDIS_WORKS, or why not */
     ngx_http_vibelock_redis_e    publishing;
-    ngx_err_t                    err;          /* for REDIS_FAILED, or 0 */
     ngx_uint_t                   reconnects;
     ngx_uint_t                   published;    /* entries that Redis took */
     ngx_uint_t                   merged;       /* repeats within a second */
@@ -105,7 +103,7 @@ void ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone,
     ngx_str_t *key, u_char *owner, ngx_msec_t moment);
 
 /*
- * NGX_OK and *state, whose texts are the configuration's; NGX_DECLINED: there
+ * NGX_OK and *state, whose text is the configuration's; NGX_DECLINED: there
  * is no bus.
  */
 
