@@ -91,6 +91,7 @@ static char *ngx_http_vibelock_status_directive(ngx_conf_t *cf,
 static ngx_int_t ngx_http_vibelock_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_vibelock_init_process(ngx_cycle_t *cycle);
 static void ngx_http_vibelock_exit_process(ngx_cycle_t *cycle);
+static void ngx_http_vibelock_exit_master(ngx_cycle_t *cycle);
 
 
 static ngx_conf_enum_t  ngx_http_vibelock_log_levels[] = {
@@ -253,7 +254,7 @@ ngx_module_t  ngx_http_vibelock_module = {
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */
     ngx_http_vibelock_exit_process,        /* exit process */
-    NULL,                                  /* exit master */
+    ngx_http_vibelock_exit_master,         /* exit master */
     NGX_MODULE_V1_PADDING
 };
 
@@ -1073,5 +1074,19 @@ ngx_http_vibelock_exit_process(ngx_cycle_t *cycle)
 
     if (conf->registry) {
         ngx_http_vibelock_registry_stop(conf->registry);
+    }
+}
+
+
+static void
+ngx_http_vibelock_exit_master(ngx_cycle_t *cycle)
+{
+    ngx_http_vibelock_main_conf_t  *conf;
+
+    conf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_vibelock_module);
+
+    if (conf && conf->bus) {
+        ngx_http_vibelock_bus_end(conf->bus, cycle);
     }
 }

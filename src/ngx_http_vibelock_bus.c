@@ -385,6 +385,32 @@ ngx_http_vibelock_bus_init(ngx_http_vibelock_bus_t *bus)
 }
 
 
+/* with those that were dropped since the last line about that */
+
+void
+ngx_http_vibelock_bus_end(ngx_http_vibelock_bus_t *bus, ngx_cycle_t *cycle)
+{
+    ngx_uint_t                       i, n;
+    ngx_http_vibelock_bus_zone_t    *bz;
+    ngx_http_vibelock_queue_usage_t  usage;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        ngx_http_vibelock_queue_usage(bz->queue, &usage);
+
+        n = usage.queued + usage.dropped - bz->share->dropped;
+
+        if (n) {
+            ngx_log_error(NGX_LOG_ERR, cycle->log, 0,
+                          "vibelock: %ui releases of zone \"%V\" end with "
+                          "nginx: Redis has not said that it took them",
+                          n, &bz->zone->name);
+        }
+    }
+}
+
+
 void
 ngx_http_vibelock_bus_start(ngx_http_vibelock_bus_t *bus, ngx_cycle_t *cycle)
 {

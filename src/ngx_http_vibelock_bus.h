@@ -85,10 +85,13 @@ char *ngx_http_vibelock_bus_check(ngx_conf_t *cf, ngx_http_vibelock_bus_t *bus,
     ngx_http_vibelock_zones_t *zones, ngx_http_vibelock_registry_t *registry);
 
 /*
- * For the master, when zones are mapped; and for a worker's start and end.
+ * For the master, when zones are mapped, and at its end: what was not sent is
+ * lost then.  And for a worker's start and end.
  */
 
 void ngx_http_vibelock_bus_init(ngx_http_vibelock_bus_t *bus);
+void ngx_http_vibelock_bus_end(ngx_http_vibelock_bus_t *bus,
+    ngx_cycle_t *cycle);
 void ngx_http_vibelock_bus_start(ngx_http_vibelock_bus_t *bus,
     ngx_cycle_t *cycle);
 void ngx_http_vibelock_bus_stop(ngx_http_vibelock_bus_t *bus);

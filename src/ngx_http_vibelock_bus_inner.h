@@ -72,6 +72,7 @@ struct ngx_http_vibelock_bus_s {
 
     ngx_http_vibelock_redis_t        publisher;
     ngx_event_t                      repeat;     /* the end of a rest */
+    ngx_event_t                      linger;     /* the last answers, at most */
     ngx_uint_t                       flight;     /* sent, no reply yet */
 
     ngx_http_vibelock_redis_t        reader;

@@ -40,6 +40,9 @@
 /* after an error that is this stream's own, ms */
 #define NGX_HTTP_VIBELOCK_BUS_PAUSE   250
 
+/* a worker that exits waits so long for the last answers, ms */
+#define NGX_HTTP_VIBELOCK_BUS_LINGER  500
+
 
 static void ngx_http_vibelock_bus_publish_ready(
     ngx_http_vibelock_redis_t *redis);
@@ -47,6 +50,14 @@ static void ngx_http_vibelock_bus_publish_lost(
     ngx_http_vibelock_redis_t *redis);
 static void ngx_http_vibelock_bus_publish_leave(
     ngx_http_vibelock_redis_t *redis);
+static void ngx_http_vibelock_bus_publish_linger(
+    ngx_http_vibelock_bus_t *bus);
+static void ngx_http_vibelock_bus_publish_linger_handler(ngx_event_t *ev);
+static void ngx_http_vibelock_bus_publish_answered(
+    ngx_http_vibelock_bus_t *bus);
+static ngx_uint_t ngx_http_vibelock_bus_publish_pending(
+    ngx_http_vibelock_bus_t *bus);
+static void ngx_http_vibelock_bus_publish_hurry(ngx_http_vibelock_bus_t *bus);
 static void ngx_http_vibelock_bus_publish_repeat(ngx_event_t *ev);
 static void ngx_http_vibelock_bus_publish_pump(ngx_http_vibelock_bus_t *bus);
 static ngx_uint_t ngx_http_vibelock_bus_publish_can(
@@ -122,6 +133,12 @@ ngx_http_vibelock_bus_publish_start(ngx_http_vibelock_bus_t *bus)
     bus->repeat.log = bus->log;
     bus->repeat.cancelable = 1;
 
+    /* not cancelable: a worker does not exit before it */
+
+    bus->linger.handler = ngx_http_vibelock_bus_publish_linger_handler;
+    bus->linger.data = bus;
+    bus->linger.log = bus->log;
+
     redis = &bus->publisher;
 
     redis->url = &bus->url;
@@ -140,28 +157,21 @@ ngx_http_vibelock_bus_publish_start(ngx_http_vibelock_bus_t *bus)
 
 
 /*
- * A repeat is not left to its time, when nobody may be there.  What was sent
- * and not answered waits again, for the workers that are left.
+ * What was sent and not answered waits again, for the workers that are left.
  */
 
 void
 ngx_http_vibelock_bus_publish_stop(ngx_http_vibelock_bus_t *bus)
 {
-    ngx_uint_t                     i;
-    ngx_http_vibelock_bus_zone_t  *bz;
-
     if (bus->repeat.timer_set) {
         ngx_del_timer(&bus->repeat);
     }
 
-    for (i = 0; i < bus->nzones; i++) {
-        bz = &bus->zones[i];
-
-        if (ngx_http_vibelock_bus_publish_can(bz)) {
-            ngx_http_vibelock_queue_hurry(bz->queue, bz->pool);
-        }
+    if (bus->linger.timer_set) {
+        ngx_del_timer(&bus->linger);
     }
 
+    ngx_http_vibelock_bus_publish_hurry(bus);
     ngx_http_vibelock_bus_publish_pump(bus);
 
     ngx_http_vibelock_redis_flush(&bus->publisher);
@@ -214,6 +224,16 @@ ngx_http_vibelock_bus_publish(ngx_http_vibelock_zone_t *zone, ngx_str_t *key,
          */
 
         ngx_http_vibelock_redis_push(&bz->bus->publisher);
+    }
+
+    if (ngx_exiting) {
+
+        if (rc == NGX_AGAIN) {
+            ngx_http_vibelock_bus_publish_hurry(bz->bus);
+            ngx_http_vibelock_bus_publish_pump(bz->bus);
+        }
+
+        ngx_http_vibelock_bus_publish_linger(bz->bus);
     }
 
     ngx_http_vibelock_clock_back(turn);
@@ -356,12 +376,109 @@ ngx_http_vibelock_bus_publish_lost(ngx_http_vibelock_redis_t *redis)
 
 /*
  * The worker exits when its last request ends, which may still have something
- * to publish.  The connection does not keep it.
+ * to publish.  The connection does not keep it, but for the answers to what
+ * was sent.
  */
 
 static void
 ngx_http_vibelock_bus_publish_leave(ngx_http_vibelock_redis_t *redis)
 {
+    ngx_http_vibelock_bus_t  *bus;
+
+    bus = redis->data;
+
+    ngx_http_vibelock_bus_publish_hurry(bus);
+    ngx_http_vibelock_bus_publish_pump(bus);
+    ngx_http_vibelock_bus_publish_linger(bus);
+}
+
+
+/*
+ * After a worker there may be nobody else who sends what waits.  And a socket
+ * that is closed before the answers came is reset by them: Redis drops what it
+ * has not read of it by then.  So the worker stays for them, a moment at most;
+ * its event loop goes on.
+ */
+
+static void
+ngx_http_vibelock_bus_publish_linger(ngx_http_vibelock_bus_t *bus)
+{
+    if (!bus->linger.timer_set && ngx_http_vibelock_bus_publish_pending(bus)) {
+        ngx_add_timer(&bus->linger, NGX_HTTP_VIBELOCK_BUS_LINGER);
+    }
+}
+
+
+static void
+ngx_http_vibelock_bus_publish_linger_handler(ngx_event_t *ev)
+{
+    /* nginx looks by itself whether anything else keeps the worker */
+}
+
+
+/* the worker may exit when nothing is left; a repeat is what was left last */
+
+static void
+ngx_http_vibelock_bus_publish_answered(ngx_http_vibelock_bus_t *bus)
+{
+    if (!bus->linger.timer_set || ngx_http_vibelock_bus_publish_pending(bus)) {
+        return;
+    }
+
+    ngx_http_vibelock_bus_publish_hurry(bus);
+    ngx_http_vibelock_bus_publish_pump(bus);
+
+    if (!ngx_http_vibelock_bus_publish_pending(bus)) {
+        ngx_del_timer(&bus->linger);
+    }
+}
+
+
+/* whether there is something that this worker can wait for */
+
+static ngx_uint_t
+ngx_http_vibelock_bus_publish_pending(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_uint_t                     i;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    if (!bus->publisher.connected) {
+        return 0;
+    }
+
+    if (bus->flight) {
+        return 1;
+    }
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        if (ngx_http_vibelock_bus_publish_can(bz)
+            && ngx_http_vibelock_queue_waits(bz->queue))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* a repeat is not left to its time, when nobody may be there */
+
+static void
+ngx_http_vibelock_bus_publish_hurry(ngx_http_vibelock_bus_t *bus)
+{
+    ngx_uint_t                     i;
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        if (ngx_http_vibelock_bus_publish_can(bz)) {
+            ngx_http_vibelock_queue_hurry(bz->queue, bz->pool);
+        }
+    }
 }
 
 
@@ -487,14 +604,16 @@ ngx_http_vibelock_bus_publish_reply(ngx_http_vibelock_redis_t *redis,
                                    NGX_HTTP_VIBELOCK_REDIS_WORKS, 0);
 
         ngx_http_vibelock_bus_publish_pump(bus);
-        return;
+
+    } else {
+        ngx_http_vibelock_queue_back(bz->queue, bz->pool, cell, serial);
+
+        if (reply) {
+            ngx_http_vibelock_bus_publish_error(bz, redis, reply);
+        }
     }
 
-    ngx_http_vibelock_queue_back(bz->queue, bz->pool, cell, serial);
-
-    if (reply) {
-        ngx_http_vibelock_bus_publish_error(bz, redis, reply);
-    }
+    ngx_http_vibelock_bus_publish_answered(bus);
 }
 
 

@@ -2,6 +2,7 @@
 
 # What a worker releases with its last requests is sent before it ends, also
 # where many of them end at once: after it there may be nobody else who could.
+# What Redis does not take is told of.
 
 use strict;
 use warnings;
@@ -12,9 +13,12 @@ use Vibelock::Fleet qw(stream);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
-use Vibelock::Util qw(read_file);
+use Vibelock::Util qw(limit now read_file);
 
-use constant RELEASES => 16;
+# More than a worker has on their way at once, and than Redis reads at once.
+
+use constant RELEASES => 300;
+use constant LONG     => 'x' x 200;
 
 my $redis = Vibelock::Redis->start;
 my $up = Vibelock::Upstream->new;
@@ -67,7 +71,8 @@ $t->stop;
 $t->start;
 ok($fleet->working, 'it works again');
 
-my @pending = map { $t->async(POST => "/ops/unstick/web-$_") } 1 .. RELEASES;
+my @pending = map { $t->async(POST => "/ops/unstick/web-$_-" . LONG) }
+              1 .. RELEASES;
 my @requests = map { $up->accept_request } 1 .. RELEASES;
 my ($worker) = $t->workers;
 
@@ -81,11 +86,38 @@ ok(wait_for { read_file("/proc/$worker/stat") =~ /\) T / }, 'it is stopped');
 $_->respond(200) for @requests;
 kill 'CONT', $worker;
 
-is($_->response->status, 200, 'answered') for @pending;
+my @answered = grep { $_->response->status == 200 } @pending;
+
+is(@answered, RELEASES, 'all are answered');
 ok($t->quit, 'it is gone');
 
 my %sent = map { $_ => 1 } sent(RELEASES);
 
 is(keys %sent, RELEASES, 'every release was sent');
+unlike($t->error_log, qr/ end with nginx/, 'none is lost');
+
+# Redis does not answer, or is not there.
+
+for my $case (['silent', sub { $redis->pause }, sub { $redis->resume }],
+              ['gone', sub { $redis->stop }, sub { $redis->start }])
+{
+    my ($name, $away, $back) = @$case;
+
+    $t->stop;
+    $t->start;
+    ok($fleet->working, "it works, before Redis is $name");
+
+    $away->();
+    $fleet->release(0, "$name-$_") for 1 .. 3;
+
+    my $start = now();
+
+    ok($t->quit, 'it ends');
+    cmp_ok(now() - $start, '<', limit(2), 'soon');
+    ok($t->log_like(qr/ 3 releases of zone "ops" end with nginx: /),
+       'what Redis did not take is told of');
+
+    $back->();
+}
 
 Vibelock::Test->done;
