@@ -761,7 +761,8 @@ ngx_http_vibelock_redis_login(ngx_http_vibelock_redis_t *redis)
 
 /*
  * A Redis that does not know the command repeats what it was sent, and that is
- * for no log.
+ * for no log.  But what it says to whoever connects, before it looks at any
+ * command, is nothing of the login's.
  */
 
 static void
@@ -775,10 +776,15 @@ ngx_http_vibelock_redis_admitted(ngx_http_vibelock_redis_t *redis,
     }
 
     why = ngx_http_vibelock_redis_error(redis, reply);
-    redis->text_len = 0;
 
-    if (why == NGX_HTTP_VIBELOCK_REDIS_ERROR) {
-        why = NGX_HTTP_VIBELOCK_REDIS_NOAUTH;
+    if (why != NGX_HTTP_VIBELOCK_REDIS_ERROR
+        || !ngx_http_vibelock_redis_turned_away(redis->text, redis->text_len))
+    {
+        redis->text_len = 0;
+
+        if (why == NGX_HTTP_VIBELOCK_REDIS_ERROR) {
+            why = NGX_HTTP_VIBELOCK_REDIS_NOAUTH;
+        }
     }
 
     ngx_http_vibelock_redis_fail(redis, why, 0);

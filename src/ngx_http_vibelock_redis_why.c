@@ -61,6 +61,15 @@ static struct {
 };
 
 
+/* how those begin that come before any command was looked at */
+
+static ngx_str_t  ngx_http_vibelock_redis_doors[] = {
+    ngx_string("ERR max number of clients"),
+    ngx_string("DENIED Redis is running in protected mode"),
+    ngx_null_string
+};
+
+
 ngx_http_vibelock_redis_e
 ngx_http_vibelock_redis_why(u_char *error, size_t len)
 {
@@ -76,6 +85,24 @@ ngx_http_vibelock_redis_why(u_char *error, size_t len)
             return ngx_http_vibelock_redis_errors[i].why;
         }
     }
+}
+
+
+ngx_uint_t
+ngx_http_vibelock_redis_turned_away(u_char *error, size_t len)
+{
+    ngx_str_t  *prefix;
+
+    for (prefix = ngx_http_vibelock_redis_doors; prefix->len; prefix++) {
+
+        if (len >= prefix->len
+            && ngx_strncmp(error, prefix->data, prefix->len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

@@ -52,6 +52,12 @@ ngx_http_vibelock_redis_e ngx_http_vibelock_redis_why(u_char *error,
     size_t len);
 
 /*
+ * 1 for what is said to whoever connects: too many do, or nobody may.
+ */
+
+ngx_uint_t ngx_http_vibelock_redis_turned_away(u_char *error, size_t len);
+
+/*
  * A word for a reason, as in "readonly", and a text for people.
  */
 

@@ -303,6 +303,23 @@ away('a Redis that knows no AUTH', 'redis://127.0.0.1:' . $strange->port,
                'the password is in no log');
     });
 
+# What is said before Redis looks at the login.
+
+my $crowded = Vibelock::Redis->start(requirepass => 'of-the-bus',
+                                     config => ['maxclients 1']);
+my $guest = $crowded->client;
+
+away('a Redis with no room for another client',
+    'redis://127.0.0.1:' . $crowded->port,
+    'error', more => 'password_file=%%DIR%%/password',
+    each => sub { $_[0]->write_file('password', "of-the-bus\n") },
+    then => sub {
+        ok($_[0]->gateway(0)->log_like(qr/\(ERR max number of clients /),
+           'says so');
+    });
+
+undef $guest;
+
 # A user who may do what the bus does, and nothing else: as the docs list it.
 
 my @rights = qw(resetchannels -@all ~vibelock:*:releases
