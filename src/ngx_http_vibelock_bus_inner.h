@@ -43,6 +43,7 @@ typedef struct {
     ngx_msec_t                       pause;      /* publishing, until then */
 
     ngx_http_vibelock_bus_id_t       after;      /* it was read up to there */
+    ngx_http_vibelock_bus_id_t       before;     /* and from there, before */
     ngx_http_vibelock_bus_id_t       doubted;    /* the clock was asked since */
 
     unsigned                         leased:1;   /* this worker reads it */
@@ -50,6 +51,7 @@ typedef struct {
     unsigned                         known:1;    /* its last is too large */
     unsigned                         asked:1;    /* XREAD names it */
     unsigned                         more:1;     /* than it brought */
+    unsigned                         behind:1;   /* it may have lost some */
 } ngx_http_vibelock_bus_zone_t;
 
 

@@ -55,6 +55,10 @@ static void ngx_http_vibelock_bus_read_place(ngx_http_vibelock_bus_zone_t *bz,
 static void ngx_http_vibelock_bus_read_works(ngx_http_vibelock_bus_zone_t *bz);
 static void ngx_http_vibelock_bus_read_next(ngx_http_vibelock_bus_t *bus);
 static void ngx_http_vibelock_bus_read_streams(ngx_http_vibelock_bus_t *bus);
+static ngx_int_t ngx_http_vibelock_bus_read_behind(
+    ngx_http_vibelock_bus_t *bus);
+static void ngx_http_vibelock_bus_read_kept(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id);
 static ngx_uint_t ngx_http_vibelock_bus_read_args(
     ngx_http_vibelock_bus_t *bus);
 static void ngx_http_vibelock_bus_read_reply(ngx_http_vibelock_redis_t *redis,
@@ -192,6 +196,7 @@ ngx_http_vibelock_bus_read_ready(ngx_http_vibelock_redis_t *redis)
 
     for (i = 0; i < bus->nzones; i++) {
         bz = &bus->zones[i];
+        bz->behind = 0;
 
         if (bz->leased && redis->connects > 1) {
             ngx_http_vibelock_bus_share_count(bz->share,
@@ -555,16 +560,93 @@ ngx_http_vibelock_bus_read_streams(ngx_http_vibelock_bus_t *bus)
 
     bus->asked = ngx_current_msec;
 
-    if (ngx_http_vibelock_redis_command(&bus->reader, n, bus->argv,
-                                        bus->argvlen,
-                                        NGX_HTTP_VIBELOCK_BUS_BLOCK,
-                                        ngx_http_vibelock_bus_read_reply,
-                                        bus, 0)
-        != NGX_OK)
+    if (ngx_http_vibelock_bus_read_behind(bus) != NGX_OK
+        || ngx_http_vibelock_redis_command(&bus->reader, n, bus->argv,
+                                           bus->argvlen,
+                                           NGX_HTTP_VIBELOCK_BUS_BLOCK,
+                                           ngx_http_vibelock_bus_read_reply,
+                                           bus, 0)
+           != NGX_OK)
     {
         ngx_http_vibelock_redis_fail(&bus->reader,
                                      NGX_HTTP_VIBELOCK_REDIS_FAILED,
                                      NGX_ENOMEM);
+    }
+}
+
+
+/*
+ * Who got as many entries as he asked for may be far behind, so that the
+ * stream lost what came next before he asked.  It did not, if it still has the
+ * entry that he went on from.  That is asked along with the next entries, and
+ * costs no time.
+ */
+
+static ngx_int_t
+ngx_http_vibelock_bus_read_behind(ngx_http_vibelock_bus_t *bus)
+{
+    u_char                         id[2 * NGX_INT64_LEN + 1];
+    size_t                         argvlen[4];
+    ngx_uint_t                     i;
+    const char                    *argv[4];
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    argv[0] = "XREVRANGE";
+    argvlen[0] = sizeof("XREVRANGE") - 1;
+    argv[2] = (char *) id;
+    argv[3] = (char *) id;
+
+    for (i = 0; i < bus->nzones; i++) {
+        bz = &bus->zones[i];
+
+        if (!bz->asked || !bz->behind) {
+            continue;
+        }
+
+        bz->behind = 0;
+
+        argv[1] = (char *) bz->stream.data;
+        argvlen[1] = bz->stream.len;
+        argvlen[2] = ngx_sprintf(id, "%uL-%uL", bz->before.ms, bz->before.seq)
+                     - id;
+        argvlen[3] = argvlen[2];
+
+        if (ngx_http_vibelock_redis_command(&bus->reader, 4, argv, argvlen,
+                                            NGX_HTTP_VIBELOCK_BUS_BLOCK,
+                                            ngx_http_vibelock_bus_read_kept,
+                                            bz, 0)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_vibelock_bus_read_kept(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id)
+{
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    bz = data;
+
+    if (reply == NULL || reply->type != REDIS_REPLY_ARRAY || reply->elements) {
+        return;
+    }
+
+    ngx_http_vibelock_bus_share_count(bz->share,
+                                      NGX_HTTP_VIBELOCK_BUS_N_REWINDS);
+
+    if (ngx_http_vibelock_bus_share_once(bz->share,
+                                         NGX_HTTP_VIBELOCK_BUS_ONCE_REWIND))
+    {
+        ngx_log_error(NGX_LOG_WARN, bz->bus->log, 0,
+                      "vibelock: \"%V\" has lost entry %uL-%uL, and may have "
+                      "lost others behind it before they were read",
+                      &bz->stream, bz->before.ms, bz->before.seq);
     }
 }
 
@@ -827,6 +909,12 @@ ngx_http_vibelock_bus_read_stream(ngx_http_vibelock_bus_t *bus,
     }
 
     bz->more = (i < entries->elements || entries->elements >= bus->count);
+
+    /* the start of a stream is no entry; one that is too large is let be */
+
+    bz->behind = (entries->elements >= bus->count && !bz->known
+                  && (bz->after.ms || bz->after.seq));
+    bz->before = bz->after;
 
     /* the rest is read again with the next sample */
 

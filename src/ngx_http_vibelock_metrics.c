@@ -278,8 +278,8 @@ static ngx_http_vibelock_metric_t  ngx_http_vibelock_metrics_bus_table[] = {
         reconnects),
 
     ngx_http_vibelock_metric_bus_count("vibelock_bus_rewinds_total",
-        "Times the stream was read from its start again, as what was read"
-        " last was not in it any more.", "", rewinds),
+        "Times that what was read last was not in the stream any more, which"
+        " was read from its start then.", "", rewinds),
 
     { NULL, 0, NULL, NULL, NULL, 0 }
 };

@@ -229,4 +229,30 @@ subtest 'what was not read' => sub {
     end();
 };
 
+# Nobody was away, but more came at once than the stream keeps.
+
+subtest 'what was gone before it could be read' => sub {
+    begin();
+
+    release('first');
+    $fleet->take(1, 'there');
+    $fleet->old;
+
+    my $rewinds = $fleet->bus(1)->{rewinds};
+
+    $master->cmd('EVAL', <<'LUA', 1, stream('ops'), entry(key => 'there'));
+        for i = 1, 200 do
+            redis.call('XADD', KEYS[1], '*', 'release', '{"v":2}')
+        end
+        redis.call('XADD', KEYS[1], '*', 'release', ARGV[1])
+        redis.call('XTRIM', KEYS[1], 'MAXLEN', 100)
+LUA
+
+    ok($fleet->freed(1, 'there'), 'what is there is read');
+    ok($fleet->gateway(1)->log_like(qr/has lost entry \d+-\d+, and may have /),
+       'and the log tells that something may be missing');
+    is($fleet->bus(1)->{rewinds}, $rewinds + 1, 'and the status');
+    end();
+};
+
 done_testing();
