@@ -87,6 +87,7 @@ static char *ngx_http_vibelock_log_level_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_status_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_status_beside(ngx_conf_t *cf);
 
 static ngx_int_t ngx_http_vibelock_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_vibelock_init_process(ngx_cycle_t *cycle);
@@ -532,13 +533,7 @@ ngx_http_vibelock_merge_status(ngx_conf_t *cf,
         || conf->unstick.zone
         || clcf->handler != ngx_http_vibelock_status_handler)
     {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"vibelock_status\" answers its location \"%V\" "
-                           "itself and cannot stand beside \"vibelock\", "
-                           "\"vibelock_release\", \"vibelock_unstick\", "
-                           "\"proxy_pass\" or the like; give it a location "
-                           "of its own", &clcf->name);
-        return NGX_CONF_ERROR;
+        return ngx_http_vibelock_status_beside(cf);
     }
 
     if (conf->status.breakable && clcf->exact_match) {
@@ -587,6 +582,15 @@ ngx_http_vibelock_merge_endpoints(ngx_conf_t *cf,
                            "with \"vibelock_release\" or "
                            "\"vibelock_unstick\", which would wait for the "
                            "lock they are to break", &clcf->name);
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->endpoint.zone && conf->unstick.zone) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock_release\" cannot stand in location "
+                           "\"%V\" with \"vibelock_unstick\": the one takes "
+                           "DELETE, the other POST alone; give each a "
+                           "location of its own", &clcf->name);
         return NGX_CONF_ERROR;
     }
 
@@ -953,9 +957,32 @@ ngx_http_vibelock_status_directive(ngx_conf_t *cf, ngx_command_t *cmd,
     ngx_http_core_loc_conf_t  *clcf;
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (clcf->handler && !vlcf->status.enabled) {
+        return ngx_http_vibelock_status_beside(cf);
+    }
+
     clcf->handler = ngx_http_vibelock_status_handler;
 
     return ngx_http_vibelock_status_set(cf, &vlcf->status);
+}
+
+
+static char *
+ngx_http_vibelock_status_beside(ngx_conf_t *cf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"vibelock_status\" answers its location \"%V\" "
+                       "itself and cannot stand beside \"vibelock\", "
+                       "\"vibelock_release\", \"vibelock_unstick\", "
+                       "\"proxy_pass\" or the like; give it a location "
+                       "of its own", &clcf->name);
+
+    return NGX_CONF_ERROR;
 }
 
 

@@ -93,6 +93,15 @@ subtest 'what cannot stand together' => sub {
            '0: ', "vibelock_unstick beside $handler");
     }
 
+    for my $two ('vibelock_release zone=ops; vibelock_unstick zone=ops;',
+                 'vibelock_unstick zone=ops; vibelock_release zone=ops;')
+    {
+        is(said($registry, "location / { $two }"),
+           '1: "vibelock_release" cannot stand in location "/" with'
+           . ' "vibelock_unstick": the one takes DELETE, the other POST alone;'
+           . ' give each a location of its own', $two);
+    }
+
     is(said('vibelock_owner me;', 'location / { vibelock_unstick zone=ops; }'),
        '1: "vibelock_unstick" with "vibelock_owner" needs'
        . ' "vibelock_server_kind" in location "/": only a server of kind'

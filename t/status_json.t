@@ -262,6 +262,9 @@ my %bad = (
     'vibelock_status; vibelock_release zone=ops;' => qr/of its own/,
     'vibelock_status; vibelock_unstick zone=ops;' => qr/of its own/,
     'vibelock_status; proxy_pass http://127.0.0.1;' => qr/of its own/,
+    'proxy_pass http://127.0.0.1; vibelock_status;' => qr/of its own/,
+    'empty_gif; vibelock_status;'                   => qr/of its own/,
+    'vibelock_release zone=ops; vibelock_status;'   => qr/of its own/,
     'vibelock_status json html json;' => qr/number of arguments/,
 );
 
