@@ -291,6 +291,14 @@ ngx_http_vibelock_zone_compile(ngx_conf_t *cf, ngx_http_vibelock_zone_t *zone)
 
     value = cf->args->elts;
 
+    if (value[1].len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"vibelock_zone\" \"%V\" has an empty key, with "
+                           "which nothing is locked; it must name what is "
+                           "locked, as in \"$server_id\"", &zone->name);
+        return NGX_ERROR;
+    }
+
     ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
 
     ccv.cf = cf;

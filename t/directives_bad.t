@@ -85,6 +85,9 @@ subtest 'vibelock_zone' => sub {
     http_refuses("$zone vibelock_zone \$arg_id zone=ops:1m;",
         '"vibelock_zone" "ops" is defined twice, first with the key'
         . ' "$arg_id"; give the second one another name', 'the same twice');
+    http_refuses('vibelock_zone "" zone=ops:1m;',
+        '"vibelock_zone" "ops" has an empty key, with which nothing is locked;'
+        . ' it must name what is locked, as in "$server_id"');
     refuses($t, 'not in server',
         '"vibelock_zone" directive is not allowed here', '', $zone);
 
