@@ -57,6 +57,8 @@ static size_t ngx_http_vibelock_registry_file_more(void *buf, size_t size,
     void *data);
 static ngx_int_t ngx_http_vibelock_registry_file_refuse(
     ngx_http_vibelock_registry_reading_t *reading, json_error_t *error);
+static ngx_uint_t ngx_http_vibelock_registry_file_marked(
+    ngx_http_vibelock_registry_reading_t *reading);
 static ngx_int_t ngx_http_vibelock_registry_file_nomem(
     ngx_http_vibelock_registry_reading_t *reading);
 static ngx_uint_t ngx_http_vibelock_registry_file_canceled(
@@ -377,6 +379,18 @@ ngx_http_vibelock_registry_file_refuse(
         return ngx_http_vibelock_registry_file_nomem(reading);
     }
 
+    if (reading->stamp.size == 0) {
+        ngx_str_set(&reading->schema.error, "it must be JSON, but is empty");
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_vibelock_registry_file_marked(reading)) {
+        ngx_str_set(&reading->schema.error,
+                    "it must be JSON in UTF-8 without a byte order mark, but "
+                    "begins with one");
+        return NGX_ERROR;
+    }
+
     /* what is near may be a key; the name of a member is none */
 
     near = strstr(error->text, " near '");
@@ -390,6 +404,24 @@ ngx_http_vibelock_registry_file_refuse(
                                           "%d, column %d: %s",
                                           error->line, error->column,
                                           error->text);
+}
+
+
+/* some editors put a mark there that they do not show */
+
+static ngx_uint_t
+ngx_http_vibelock_registry_file_marked(
+    ngx_http_vibelock_registry_reading_t *reading)
+{
+    u_char  head[3];
+
+    if (pread(reading->fd, head, 3, 0) != 3) {
+        return 0;
+    }
+
+    return ngx_memcmp(head, "\xef\xbb\xbf", 3) == 0
+           || ngx_memcmp(head, "\xff\xfe", 2) == 0
+           || ngx_memcmp(head, "\xfe\xff", 2) == 0;
 }
 
 

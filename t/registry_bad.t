@@ -97,8 +97,16 @@ subtest 'a FIFO' => sub {
 };
 
 subtest 'no JSON' => sub {
-    refused('', 'it must be JSON, but has in line 1, column 0:'
-            . ' \'[\' or \'{\' expected near end of file', 'an empty file');
+    refused('', 'it must be JSON, but is empty', 'an empty file');
+
+    for my $mark ("\xef\xbb\xbf", "\xff\xfe", "\xfe\xff") {
+        refused($mark . registry(), 'it must be JSON in UTF-8 without a byte'
+                . ' order mark, but begins with one',
+                'the mark ' . unpack 'H*', $mark);
+    }
+
+    refused("\xef\xbb", 'it must be JSON, but has in line 1, column 0: unable'
+            . ' to decode byte 0xef', 'a part of a mark');
     refused('{', 'it must be JSON, but has in line 1, column 1: string or'
             . ' \'}\' expected near end of file');
     refused("{\"version\":1,\n\"keys\":[],}",
