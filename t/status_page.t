@@ -9,6 +9,7 @@ use Digest::SHA qw(sha256_base64);
 use Test::More;
 
 use Vibelock::Chromium;
+use Vibelock::Fleet qw(entry);
 use Vibelock::Pipeline qw(pipeline);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
@@ -30,7 +31,8 @@ $t->server(<<'EOC');
     location /short { vibelock exec zone=ops; vibelock_ttl 3m;
                       vibelock_keep 1; empty_gif; }
     location /kept { vibelock deploy zone=ops; vibelock_keep 1; empty_gif; }
-    location /build { vibelock build zone=builds; vibelock_keep 1; empty_gif; }
+    location /build { vibelock build zone=builds; vibelock_owner me;
+                      vibelock_keep 1; empty_gif; }
     location /status { vibelock_status html break=on; }
     location /look { vibelock_status html; }
 EOC
@@ -332,6 +334,56 @@ is_deeply($browser->run(<<'JS'), [], 'and asked nobody else');
     return performance.getEntriesByType('resource').map((e) => e.name)
         .filter((name) => !name.startsWith(location.origin + '/look?'))
 JS
+
+# What another replica broke
+
+sub counted {
+    my ($name) = @_;
+
+    return $browser->run(<<'JS', $name);
+        const terms = [...document.querySelectorAll('#counters dt')];
+        const term = terms.find((e) => e.textContent === arguments[0]);
+        return term.nextElementSibling.textContent;
+JS
+}
+
+is(counted('broken'), 0, 'no lock of this zone is broken');
+$t->get('/build?id=elsewhere');
+becomes('#held', qr/^2$/, 'another lock');
+$redis->cmd('XADD', 'vibelock:builds:releases', '*', 'release',
+            entry(key => 'elsewhere', owner => 'me', at => time * 1000 + 60_000));
+becomes('#held', qr/^1$/, 'is broken by the bus');
+ok(wait_for { counted('broken') eq 1 }, 'and counted among those');
+
+# A registry that was read on another day
+
+sub registry_read {
+    my ($ago) = @_;
+
+    return $browser->run(<<'JS', $ago);
+        const fetched = window.fetched ?? window.fetch;
+
+        window.fetched = fetched;
+        window.fetch = async (...question) => {
+            const answer = await (await fetched(...question)).json();
+
+            answer.data.registry = {
+                keys: 1, servers: 1, failing: true, failed: 1,
+                read: answer.data.time - 1000 * arguments[0],
+            };
+
+            return new Response(JSON.stringify(answer));
+        };
+JS
+}
+
+registry_read(0);
+becomes('#registry-health', qr/^Unreadable since it was read at [\d:]{8}\.$/,
+        'a registry that was read today');
+registry_read(40 * 86400);
+becomes('#registry-health', qr/read at [\d:]{8} on \d+ [A-Z][a-z]+ \d{4}\.$/,
+        'or on another day');
+$browser->run('window.fetch = window.fetched');
 
 # The bus, and the gateway, are lost
 

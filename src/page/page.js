@@ -69,6 +69,14 @@ const isolated = (key) => `\u2068${key}\u2069`;
 
 const clock = (ms) => new Date(ms).toLocaleTimeString('en-GB');
 
+const day = (ms) => new Date(ms).toLocaleDateString(
+  'en-GB', { day: 'numeric', month: 'long', year: 'numeric' });
+
+// A time alone is one of today.
+
+const moment = (ms, now) => day(ms) === day(now) ? clock(ms)
+                            : `${clock(ms)} on ${day(ms)}`;
+
 
 // Elements
 
@@ -209,8 +217,8 @@ async function ask() {
 }
 
 function lost(why) {
-  const since = state.data ? ` What is below is from ${clock(state.data.time)}.`
-                           : '';
+  const since = state.data
+    ? ` What is below is from ${moment(state.data.time, Date.now())}.` : '';
 
   state.lost = true;
   document.body.classList.add('lost');
@@ -321,7 +329,7 @@ function show() {
   showChart(zone);
   showCounters(zone);
   showBus(zone.bus);
-  showRegistry(data.registry);
+  showRegistry(data.registry, data.time);
 
   if (data.list && data.list.zone === zone.name) {
     showList(data.list, data.breakable);
@@ -446,7 +454,7 @@ function showChart({ name }) {
   }
 }
 
-function showCounters({ counters: n }) {
+function showCounters({ counters: n, bus }) {
   const dry = n.dryRun.busy + n.dryRun.full + n.dryRun.denied
               + n.dryRun.invalid;
 
@@ -455,7 +463,7 @@ function showCounters({ counters: n }) {
     ['released', n.released],
     ['kept', n.kept],
     ['expired', n.expired],
-    ['broken', n.broken],
+    ['broken', n.broken + (bus ? bus.applied : 0)],
     ['lost', n.lost, n.lost],
     ['worker gone', n.orphaned, n.orphaned],
     ['refused: busy', n.busy],
@@ -497,18 +505,19 @@ function showBus(bus) {
   ]);
 }
 
-function showRegistry(registry) {
+function showRegistry(registry, now) {
   $('registry-card').hidden = !registry;
 
   if (!registry) {
     return;
   }
 
+  const read = moment(registry.read, now);
+
   $('registry-health').className = registry.failing ? 'health bad' : 'health';
   text($('registry-health'),
-       registry.failing ? `Unreadable since it was read at`
-                          + ` ${clock(registry.read)}.`
-                        : `Read at ${clock(registry.read)}.`);
+       registry.failing ? `Unreadable since it was read at ${read}.`
+                        : `Read at ${read}.`);
 
   definitions($('registry'), [
     ['keys', registry.keys],
