@@ -36,11 +36,13 @@ typedef struct {
     uint64_t                         source;     /* that stream, there */
     ngx_str_t                        from;       /* in entries of ours */
     ngx_str_t                        xadd;       /* the command's beginning */
+    ngx_str_t                        trial;      /* one that adds nothing */
     ngx_http_vibelock_bus_share_t   *share;
     ngx_http_vibelock_queue_t       *queue;
     ngx_slab_pool_t                 *pool;
 
     ngx_msec_t                       pause;      /* publishing, until then */
+    ngx_msec_t                       tried;      /* publishing, in vain, when */
 
     ngx_http_vibelock_bus_id_t       after;      /* it was read up to there */
     ngx_http_vibelock_bus_id_t       before;     /* and from there, before */
@@ -111,7 +113,7 @@ void ngx_http_vibelock_bus_lost(ngx_http_vibelock_bus_t *bus,
  *
  * turn() does what is due in all queues, and sends what waits, as far as it
  * can now.  tick() says that this worker can, where another one said that it
- * cannot.
+ * cannot, and finds out whether Redis still refuses what it refused.
  */
 
 ngx_int_t ngx_http_vibelock_bus_publish_zone(ngx_conf_t *cf,

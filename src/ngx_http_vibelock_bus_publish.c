@@ -37,6 +37,17 @@
     "$6\r\nMAXLEN\r\n$1\r\n~\r\n$5\r\n10000\r\n$1\r\n*\r\n"                    \
     "$7\r\nrelease\r\n$"
 
+/*
+ * No entry has this id: Redis says so where it would let us write one, and
+ * else what keeps us from it.
+ */
+
+#define NGX_HTTP_VIBELOCK_BUS_TRIAL                                           \
+    "*5\r\n$4\r\nXADD\r\n$%uz\r\n%V\r\n"                                      \
+    "$3\r\n0-0\r\n$7\r\nrelease\r\n$0\r\n\r\n"
+
+#define NGX_HTTP_VIBELOCK_BUS_TRIED  "ERR The ID specified in XADD"
+
 /* after an error that is this stream's own, ms */
 #define NGX_HTTP_VIBELOCK_BUS_PAUSE   250
 
@@ -72,6 +83,11 @@ static void ngx_http_vibelock_bus_publish_reply(
 static void ngx_http_vibelock_bus_publish_error(
     ngx_http_vibelock_bus_zone_t *bz, ngx_http_vibelock_redis_t *redis,
     redisReply *reply);
+static void ngx_http_vibelock_bus_publish_try(
+    ngx_http_vibelock_bus_zone_t *bz);
+static void ngx_http_vibelock_bus_publish_tried(
+    ngx_http_vibelock_redis_t *redis, redisReply *reply, void *data,
+    uint64_t id);
 
 
 /* how a release that was taken from the queue goes through a reply's "id" */
@@ -90,6 +106,13 @@ static void ngx_http_vibelock_bus_publish_error(
 
 #define ngx_http_vibelock_bus_publish_here(bz)                                \
     ((bz)->share->target == (bz)->source)
+
+
+/* Redis refused an entry, and not the login or anything before that */
+
+#define ngx_http_vibelock_bus_publish_refused(why)                            \
+    ((why) >= NGX_HTTP_VIBELOCK_REDIS_READONLY                                \
+     && (why) != NGX_HTTP_VIBELOCK_REDIS_NOAUTH)
 
 
 /* what was sent waits again, when nothing was heard of it for that long */
@@ -118,6 +141,17 @@ ngx_http_vibelock_bus_publish_zone(ngx_conf_t *cf,
     bz->xadd.len = ngx_sprintf(p, NGX_HTTP_VIBELOCK_BUS_XADD, bz->stream.len,
                                &bz->stream)
                    - p;
+
+    p = ngx_pnalloc(cf->pool, sizeof(NGX_HTTP_VIBELOCK_BUS_TRIAL)
+                              + NGX_SIZE_T_LEN + bz->stream.len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    bz->trial.data = p;
+    bz->trial.len = ngx_sprintf(p, NGX_HTTP_VIBELOCK_BUS_TRIAL,
+                                bz->stream.len, &bz->stream)
+                    - p;
 
     return NGX_OK;
 }
@@ -280,15 +314,19 @@ ngx_http_vibelock_bus_publish_turn(ngx_http_vibelock_bus_t *bus)
  * The state is that of all workers, and whoever wrote it last may be one that
  * leaves with a password that is not good any more, or that alone cannot
  * connect.  As long as another one can, what waits is sent.
+ *
+ * When nothing waits any more, and Redis took none of it, it is asked now and
+ * then whether it would.
  */
 
 void
 ngx_http_vibelock_bus_publish_tick(ngx_http_vibelock_bus_t *bus)
 {
-    ngx_err_t                      err;
-    ngx_uint_t                     i;
-    ngx_http_vibelock_redis_e      why;
-    ngx_http_vibelock_bus_zone_t  *bz;
+    ngx_err_t                        err;
+    ngx_uint_t                       i;
+    ngx_http_vibelock_redis_e        why;
+    ngx_http_vibelock_bus_zone_t    *bz;
+    ngx_http_vibelock_queue_usage_t  usage;
 
     if (!bus->publisher.connected) {
         return;
@@ -304,9 +342,19 @@ ngx_http_vibelock_bus_publish_tick(ngx_http_vibelock_bus_t *bus)
         why = ngx_http_vibelock_bus_share_why(bz->share,
                                         NGX_HTTP_VIBELOCK_BUS_PUBLISHES, &err);
 
+        if (ngx_http_vibelock_bus_publish_refused(why)) {
+
+            ngx_http_vibelock_queue_usage(bz->queue, &usage);
+
+            if (usage.queued == 0) {
+                ngx_http_vibelock_bus_publish_try(bz);
+            }
+
+            continue;
+        }
+
         if (why != NGX_HTTP_VIBELOCK_REDIS_WORKS
-            && (why < NGX_HTTP_VIBELOCK_REDIS_LOADING
-                || why == NGX_HTTP_VIBELOCK_REDIS_NOAUTH))
+            && why != NGX_HTTP_VIBELOCK_REDIS_LOADING)
         {
             ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_PUBLISHES,
                                        &bus->publisher,
@@ -325,7 +373,7 @@ ngx_http_vibelock_bus_publish_repeat(ngx_event_t *ev)
 
 /*
  * Whether Redis lets us write is not known before it was tried: an error of
- * an entry stands until another was taken, or nothing is there to be sent.
+ * an entry stands until another one was taken, or would be.
  */
 
 static void
@@ -334,6 +382,7 @@ ngx_http_vibelock_bus_publish_ready(ngx_http_vibelock_redis_t *redis)
     ngx_err_t                      err;
     ngx_uint_t                     i;
     ngx_http_vibelock_bus_t       *bus;
+    ngx_http_vibelock_redis_e      why;
     ngx_http_vibelock_bus_zone_t  *bz;
 
     bus = redis->data;
@@ -351,10 +400,12 @@ ngx_http_vibelock_bus_publish_ready(ngx_http_vibelock_redis_t *redis)
                                            NGX_HTTP_VIBELOCK_BUS_N_RECONNECTS);
         }
 
-        if (ngx_http_vibelock_bus_share_why(bz->share,
-                                        NGX_HTTP_VIBELOCK_BUS_PUBLISHES, &err)
-            < NGX_HTTP_VIBELOCK_REDIS_LOADING
-            || !ngx_http_vibelock_queue_waits(bz->queue))
+        why = ngx_http_vibelock_bus_share_why(bz->share,
+                                        NGX_HTTP_VIBELOCK_BUS_PUBLISHES, &err);
+
+        if (why < NGX_HTTP_VIBELOCK_REDIS_LOADING
+            || (!ngx_http_vibelock_bus_publish_refused(why)
+                && !ngx_http_vibelock_queue_waits(bz->queue)))
         {
             ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_PUBLISHES,
                                        redis, NGX_HTTP_VIBELOCK_REDIS_WORKS,
@@ -634,6 +685,8 @@ ngx_http_vibelock_bus_publish_error(ngx_http_vibelock_bus_zone_t *bz,
         why = ngx_http_vibelock_redis_error(redis, reply);
     }
 
+    bz->tried = ngx_current_msec;
+
     switch (why) {
 
     case NGX_HTTP_VIBELOCK_REDIS_UNEXPECTED:
@@ -650,4 +703,64 @@ ngx_http_vibelock_bus_publish_error(ngx_http_vibelock_bus_zone_t *bz,
                                    why, 0);
         break;
     }
+}
+
+
+/*
+ * Another kind of key is none of what keeps Redis from looking at the id; who
+ * reads the stream knows of it.
+ */
+
+static void
+ngx_http_vibelock_bus_publish_try(ngx_http_vibelock_bus_zone_t *bz)
+{
+    ngx_err_t                   err;
+    ngx_http_vibelock_redis_t  *redis;
+
+    redis = &bz->bus->publisher;
+
+    if (ngx_http_vibelock_bus_share_why(bz->share,
+                                        NGX_HTTP_VIBELOCK_BUS_READS, &err)
+        == NGX_HTTP_VIBELOCK_REDIS_WRONGTYPE)
+    {
+        return;
+    }
+
+    if (bz->tried && ngx_current_msec - bz->tried < bz->bus->keepalive) {
+        return;
+    }
+
+    bz->tried = ngx_current_msec;
+
+    /* no memory: the next one may have some */
+
+    (void) ngx_http_vibelock_redis_send(redis, bz->trial.data, bz->trial.len,
+                                        0, ngx_http_vibelock_bus_publish_tried,
+                                        bz, 0);
+}
+
+
+static void
+ngx_http_vibelock_bus_publish_tried(ngx_http_vibelock_redis_t *redis,
+    redisReply *reply, void *data, uint64_t id)
+{
+    ngx_http_vibelock_bus_zone_t  *bz;
+
+    bz = data;
+
+    if (reply == NULL) {
+        return;
+    }
+
+    if (reply->type == REDIS_REPLY_ERROR
+        && ngx_strncmp(reply->str, NGX_HTTP_VIBELOCK_BUS_TRIED,
+                       sizeof(NGX_HTTP_VIBELOCK_BUS_TRIED) - 1)
+           == 0)
+    {
+        ngx_http_vibelock_bus_note(bz, NGX_HTTP_VIBELOCK_BUS_PUBLISHES, redis,
+                                   NGX_HTTP_VIBELOCK_REDIS_WORKS, 0);
+        return;
+    }
+
+    ngx_http_vibelock_bus_publish_error(bz, redis, reply);
 }

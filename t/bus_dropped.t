@@ -1,7 +1,7 @@
 #!/usr/bin/perl
 
 # A release that Redis does not take: what is wrong is told for as long as it
-# waits, and no longer, once it was dropped.
+# is wrong, also when the release was dropped, and no longer.
 
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use File::Basename qw(dirname);
 use File::Temp ();
 use Test::More;
 
-use Vibelock::Fleet;
+use Vibelock::Fleet qw(stream);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for free_port);
 
@@ -45,7 +45,7 @@ my $redis = Vibelock::Redis->start;
 my $fleet = Vibelock::Fleet->new(
     redis    => 'redis://127.0.0.1:' . $redis->port,
     gateways => 1,
-    more     => 'timeout=10m keepalive=1h',
+    more     => 'timeout=10m keepalive=1s',
     nginx    => {
         workers => 1,
         env     => {
@@ -95,12 +95,67 @@ later(61);
 ok(wait_for { $fleet->bus(0)->{dropped} == 1 }, 'then it is dropped');
 is($fleet->bus(0)->{queued}, 0, 'nothing waits any more');
 ok($t->log_like(qr/1 releases of zone "ops" were dropped/), 'which is logged');
-ok($fleet->working, 'and of a connection with nothing to send nothing is wrong');
-ok($t->log_like(qr/works again/), 'which is logged as well');
+
+# Redis is asked now and then, by an entry that none can be.
+
+sub told_until {
+    my ($why, $mend) = @_;
+
+    $before = $fleet->bus(0)->{reconnects};
+    $t->log_mark;
+    %seen = ();
+
+    wait_for { $seen{ $fleet->bus(0)->{publishing} }++; 0 } 3;
+
+    is(join(' ', sort keys %seen), $why, 'what is wrong is told still');
+    unlike($t->error_log, qr/works again/, 'nor does the log say else');
+    cmp_ok($fleet->bus(0)->{reconnects} - $before, '<', 6,
+           'it is not asked all the time');
+
+    $mend->();
+
+    ok($fleet->working, 'until it is mended, without another release');
+    ok($t->log_like(qr/works again/), 'which is logged');
+
+    return;
+}
+
+told_until('readonly', sub { $redis->cmd('REPLICAOF', 'NO', 'ONE') });
+is($redis->cmd('EXISTS', stream('ops')), 0, 'and nothing was written');
 
 $before = $fleet->bus(0)->{reconnects};
 later(65);
 $fleet->old for 1 .. 5;
-is($fleet->bus(0)->{reconnects}, $before, 'it stays');
+is($fleet->bus(0)->{reconnects}, $before, 'the connection stays');
+
+# The same on a connection that goes on, and of the stream alone.
+
+my $seconds = 130;
+
+for (['error', ['CONFIG', 'SET', 'maxmemory', 1],
+      ['CONFIG', 'SET', 'maxmemory', 0]],
+     ['wrongtype', ['SET', stream('ops'), 'x'], ['DEL', stream('ops')]])
+{
+    my ($why, $break, $mend) = @$_;
+
+    subtest $why => sub {
+        my $dropped = $fleet->bus(0)->{dropped};
+
+        $redis->cmd(@$break);
+        $fleet->release(0, "web-$why");
+        ok(wait_for { $fleet->bus(0)->{publishing} eq $why }, 'not taken');
+
+        # Who reads has a minute to see that the key is of another kind.
+
+        if ($why eq 'wrongtype') {
+            wait_for { $fleet->bus(0)->{reading} eq $why };
+        }
+
+        later($seconds += 61);
+        ok(wait_for { $fleet->bus(0)->{dropped} > $dropped }, 'dropped');
+
+        told_until($why, sub { $redis->cmd(@$mend) });
+    };
+}
 
 Vibelock::Test->done;
