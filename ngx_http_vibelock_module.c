@@ -40,6 +40,12 @@ typedef struct {
 } ngx_http_vibelock_loc_conf_t;
 
 
+typedef struct {
+    ngx_str_t                           values[3];
+    char                               *must;      /* why, and what */
+} ngx_http_vibelock_fixed_t;
+
+
 static ngx_int_t ngx_http_vibelock_precontent_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_vibelock_release_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_vibelock_status_handler(ngx_http_request_t *r);
@@ -83,6 +89,8 @@ static char *ngx_http_vibelock_registry_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_redis_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
+static char *ngx_http_vibelock_server_directive(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_log_level_directive(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 static char *ngx_http_vibelock_status_directive(ngx_conf_t *cf,
@@ -101,6 +109,22 @@ static ngx_conf_enum_t  ngx_http_vibelock_log_levels[] = {
     { ngx_string("warn"), NGX_LOG_WARN },
     { ngx_string("error"), NGX_LOG_ERR },
     { ngx_null_string, 0 }
+};
+
+
+/* what a value without a variable may be; another one is a slip */
+
+static ngx_http_vibelock_fixed_t  ngx_http_vibelock_founds = {
+    { ngx_string("1"), ngx_string("0"), ngx_null_string },
+    "no server is found; it must be \"1\""
+};
+
+
+static ngx_http_vibelock_fixed_t  ngx_http_vibelock_kinds = {
+    { ngx_string("STANDALONE"), ngx_string("GALAXY_HOST"),
+      ngx_string("GALAXY_APP") },
+    "no server can be unstuck; it must be \"STANDALONE\", \"GALAXY_HOST\" "
+    "or \"GALAXY_APP\""
 };
 
 
@@ -199,17 +223,17 @@ static ngx_command_t  ngx_http_vibelock_commands[] = {
 
     { ngx_string("vibelock_server_kind"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_set_complex_value_slot,
+      ngx_http_vibelock_server_directive,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_vibelock_loc_conf_t, caller.kind),
-      NULL },
+      &ngx_http_vibelock_kinds },
 
     { ngx_string("vibelock_server_found"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_set_complex_value_slot,
+      ngx_http_vibelock_server_directive,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_vibelock_loc_conf_t, caller.found),
-      NULL },
+      &ngx_http_vibelock_founds },
 
     { ngx_string("vibelock_dry_run"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
@@ -1027,6 +1051,51 @@ ngx_http_vibelock_redis_directive(ngx_conf_t *cf, ngx_command_t *cmd,
     ngx_http_vibelock_main_conf_t *vmcf = conf;
 
     return ngx_http_vibelock_bus_set(cf, &vmcf->bus);
+}
+
+
+/* vibelock_server_found, vibelock_server_kind */
+
+static char *
+ngx_http_vibelock_server_directive(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    char  *p = conf;
+
+    char                       *rv;
+    ngx_str_t                  *value;
+    ngx_uint_t                  i;
+    ngx_http_complex_value_t   *cv;
+    ngx_http_vibelock_fixed_t  *fixed;
+
+    rv = ngx_http_set_complex_value_slot(cf, cmd, conf);
+
+    if (rv != NGX_CONF_OK) {
+        return rv;
+    }
+
+    value = cf->args->elts;
+    fixed = cmd->post;
+    cv = *(ngx_http_complex_value_t **) (p + cmd->offset);
+
+    if (cv->lengths || value[1].len == 0) {
+        return NGX_CONF_OK;
+    }
+
+    for (i = 0; i < 3; i++) {
+        if (value[1].len == fixed->values[i].len
+            && ngx_strncmp(value[1].data, fixed->values[i].data, value[1].len)
+               == 0)
+        {
+            return NGX_CONF_OK;
+        }
+    }
+
+    ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                       "\"%V\" has the value \"%V\", so %s, or have a "
+                       "variable", &cmd->name, &value[1], fixed->must);
+
+    return NGX_CONF_OK;
 }
 
 

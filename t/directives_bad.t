@@ -242,6 +242,33 @@ subtest 'values with variables' => sub {
             "location / { $directive \$arg_a\${arg_b}c; }");
     }
 
+    my %says = (
+        vibelock_server_found =>
+            'so no server is found; it must be "1", or have a variable',
+        vibelock_server_kind => 'so no server can be unstuck; it must be'
+            . ' "STANDALONE", "GALAXY_HOST" or "GALAXY_APP", or have a'
+            . ' variable',
+    );
+
+    for (['vibelock_server_found', 'yes', 'on', 'true', '2', '01', '1 '],
+         ['vibelock_server_kind', 'standalone', 'VM', '1', ' STANDALONE'])
+    {
+        my ($directive, @odd) = @$_;
+
+        for my $odd (@odd) {
+            warns($t, "$directive '$odd'", "\"$directive\" has the value"
+                . " \"$odd\", $says{$directive}", $zone,
+                "location / { $directive '$odd'; }");
+        }
+    }
+
+    for ('found 1', 'found 0', 'found ""', 'found $arg_f', 'found y$arg_f',
+         'kind STANDALONE', 'kind GALAXY_HOST', 'kind GALAXY_APP', 'kind ""',
+         'kind $arg_k')
+    {
+        warns($t, $_, '', $zone, "location / { vibelock_server_$_; }");
+    }
+
     location_refuses('vibelock_keep 1; vibelock_keep 1;',
         '"vibelock_keep" directive is duplicate');
     location_refuses('vibelock_keep;',
