@@ -39,7 +39,7 @@ static char *ngx_http_vibelock_bus_zone(ngx_conf_t *cf,
     ngx_http_vibelock_bus_t *bus, ngx_http_vibelock_bus_zone_t *bz);
 static void ngx_http_vibelock_bus_tick(ngx_event_t *ev);
 static void ngx_http_vibelock_bus_news(ngx_http_vibelock_bus_zone_t *bz,
-    ngx_http_vibelock_redis_t *redis);
+    ngx_http_vibelock_redis_t *redis, ngx_uint_t heard);
 static void ngx_http_vibelock_bus_drops(ngx_http_vibelock_bus_zone_t *bz);
 
 
@@ -462,7 +462,8 @@ ngx_http_vibelock_bus_tick(ngx_event_t *ev)
 
     for (i = 0; i < bus->nzones; i++) {
         ngx_http_vibelock_bus_drops(&bus->zones[i]);
-        ngx_http_vibelock_bus_news(&bus->zones[i], NULL);
+        ngx_http_vibelock_bus_news(&bus->zones[i], NULL,
+                                   NGX_HTTP_VIBELOCK_BUS_SIDES);
     }
 
     ngx_add_timer(ev, NGX_HTTP_VIBELOCK_BUS_TICK);
@@ -485,7 +486,7 @@ ngx_http_vibelock_bus_note(ngx_http_vibelock_bus_zone_t *bz,
     }
 
     ngx_http_vibelock_bus_share_set(bz->share, side, why, err);
-    ngx_http_vibelock_bus_news(bz, redis);
+    ngx_http_vibelock_bus_news(bz, redis, side);
 }
 
 
@@ -513,13 +514,13 @@ ngx_http_vibelock_bus_lost(ngx_http_vibelock_bus_t *bus,
 
 
 /*
- * "redis" may have the words of Redis for what went wrong; NULL: they are
- * not known.
+ * "redis" has the words of Redis for what went wrong on the side "heard"; with
+ * NULL and none they are not known.
  */
 
 static void
 ngx_http_vibelock_bus_news(ngx_http_vibelock_bus_zone_t *bz,
-    ngx_http_vibelock_redis_t *redis)
+    ngx_http_vibelock_redis_t *redis, ngx_uint_t heard)
 {
     ngx_int_t                      rc;
     ngx_err_t                      err;
@@ -527,7 +528,7 @@ ngx_http_vibelock_bus_news(ngx_http_vibelock_bus_zone_t *bz,
     ngx_http_vibelock_redis_e      why;
     ngx_http_vibelock_bus_side_e   side;
 
-    rc = ngx_http_vibelock_bus_share_news(bz->share, &side);
+    rc = ngx_http_vibelock_bus_share_news(bz->share, heard, &side);
 
     if (rc == NGX_OK) {
         ngx_log_error(NGX_LOG_NOTICE, bz->bus->log, 0,

@@ -223,7 +223,7 @@ ngx_http_vibelock_bus_share_why(ngx_http_vibelock_bus_share_t *share,
 
 ngx_int_t
 ngx_http_vibelock_bus_share_news(ngx_http_vibelock_bus_share_t *share,
-    ngx_http_vibelock_bus_side_e *side)
+    ngx_uint_t heard, ngx_http_vibelock_bus_side_e *side)
 {
     ngx_err_t                     err;
     ngx_uint_t                    i, works;
@@ -239,7 +239,9 @@ ngx_http_vibelock_bus_share_news(ngx_http_vibelock_bus_share_t *share,
             continue;
         }
 
-        if (why == NGX_HTTP_VIBELOCK_REDIS_IDLE) {
+        if (why == NGX_HTTP_VIBELOCK_REDIS_IDLE
+            || (why >= NGX_HTTP_VIBELOCK_REDIS_LOADING && i != heard))
+        {
             continue;
         }
 

@@ -153,12 +153,17 @@ ngx_http_vibelock_redis_e ngx_http_vibelock_bus_share_why(
     ngx_err_t *err);
 
 /*
- * What has to be logged now of a change: NGX_DECLINED, it is away; NGX_OK, it
- * works again; NGX_DONE, nothing.  It counts as logged.
+ * What has to be logged now of a change: NGX_DECLINED, "*side" is away; NGX_OK,
+ * it works again; NGX_DONE, nothing.  It counts as logged.
+ *
+ * "heard" is the side of which the words of Redis are known here, or
+ * NGX_HTTP_VIBELOCK_BUS_SIDES: what Redis said is for whoever heard it to log,
+ * and it says so as often as it is asked.
  */
 
 ngx_int_t ngx_http_vibelock_bus_share_news(
-    ngx_http_vibelock_bus_share_t *share, ngx_http_vibelock_bus_side_e *side);
+    ngx_http_vibelock_bus_share_t *share, ngx_uint_t heard,
+    ngx_http_vibelock_bus_side_e *side);
 
 
 #endif /* _NGX_HTTP_VIBELOCK_BUS_SHARE_H_INCLUDED_ */

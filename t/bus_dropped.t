@@ -185,4 +185,32 @@ for (['error', ['CONFIG', 'SET', 'maxmemory', 1],
     };
 }
 
+# What is wrong again within a minute is logged when that is over, with the words
+# of Redis.
+
+subtest 'again' => sub {
+    my $said = qr/is away, it cannot publish: .* \(OOM [^)]+/;
+
+    later($seconds += 60);
+
+    for my $times (1, 2) {
+        $t->log_mark if $times == 2;
+        $redis->cmd('CONFIG', 'SET', 'maxmemory', 1);
+        $fleet->release(0, "again-$times");
+        ok(wait_for { $fleet->bus(0)->{publishing} eq 'error' }, 'not taken');
+
+        if ($times == 1) {
+            ok($t->log_like($said), 'which is logged');
+            $redis->cmd('CONFIG', 'SET', 'maxmemory', 0);
+            ok($fleet->working, 'taken');
+            later($seconds += 40);
+        }
+    }
+
+    unlike($t->error_log, qr/is away/, 'not once more in a minute');
+    later($seconds += 25);
+    ok($t->log_like(qr/is away/), 'but then');
+    like($t->error_log, $said, 'and why');
+};
+
 Vibelock::Test->done;

@@ -280,7 +280,8 @@ set(ngx_http_vibelock_bus_side_e side, ngx_http_vibelock_redis_e why)
 static ngx_int_t
 news(ngx_http_vibelock_bus_side_e *side)
 {
-    return ngx_http_vibelock_bus_share_news(share, side);
+    return ngx_http_vibelock_bus_share_news(share,
+                                            NGX_HTTP_VIBELOCK_BUS_SIDES, side);
 }
 
 
@@ -300,6 +301,20 @@ facts_news(void)
                                           &err)
           == NGX_HTTP_VIBELOCK_REDIS_FAILED);
     check(err == 111);
+    unmake();
+
+    make();
+
+    fact("what Redis said is told by who heard it");
+
+    set(NGX_HTTP_VIBELOCK_BUS_READS, NGX_HTTP_VIBELOCK_REDIS_NOPERM);
+    set(NGX_HTTP_VIBELOCK_BUS_PUBLISHES, NGX_HTTP_VIBELOCK_REDIS_ERROR);
+    check(news(&side) == NGX_DONE);
+    check(ngx_http_vibelock_bus_share_news(share,
+                                           NGX_HTTP_VIBELOCK_BUS_PUBLISHES,
+                                           &side)
+          == NGX_DECLINED);
+    check(side == NGX_HTTP_VIBELOCK_BUS_PUBLISHES);
     unmake();
 
     make();
