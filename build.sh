@@ -16,7 +16,8 @@ BUILD_PACKAGES=(gcc make libc6-dev nginx nginx-dev libjansson-dev libhiredis-dev
 RUN_PACKAGES=(nginx perl curl)
 TEST_PACKAGES=(perl curl openssl "${VIBELOCK_REDIS:-redis-server}" nodejs clang
                procps faketime prometheus chromium chromium-driver
-               libnginx-mod-http-xslt-filter ngtcp2-client)
+               libnginx-mod-http-xslt-filter libnginx-mod-http-lua
+               ngtcp2-client)
 
 PACKAGE_PACKAGES=(build-essential dpkg-dev debhelper git lintian)
 BENCH_PACKAGES=(gcc libc6-dev nginx perl "${VIBELOCK_REDIS:-redis-server}"

@@ -19,6 +19,7 @@
 static char *ngx_http_vibelock_ending_reason(ngx_http_request_t *r,
     ngx_int_t rc);
 static ngx_uint_t ngx_http_vibelock_ending_shutdown(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_vibelock_ending_header_only(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_ending_unmodified(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_ending_cached(ngx_http_upstream_t *u);
 static ngx_uint_t ngx_http_vibelock_ending_fastcgi(ngx_http_upstream_t *u);
@@ -52,10 +53,7 @@ ngx_http_vibelock_ending_answering(ngx_http_request_t *r)
 ngx_uint_t
 ngx_http_vibelock_ending_bodiless(ngx_http_request_t *r)
 {
-    return r->header_only
-           || r->method == NGX_HTTP_HEAD
-           || r->headers_out.status == NGX_HTTP_NO_CONTENT
-           || r->headers_out.status == NGX_HTTP_NOT_MODIFIED
+    return ngx_http_vibelock_ending_header_only(r)
            || r->headers_out.content_length_n == 0;
 }
 
@@ -78,7 +76,9 @@ ngx_http_vibelock_ending_header(ngx_http_request_t *r)
         return 1;
     }
 
-    if (!ngx_http_vibelock_ending_bodiless(r)
+    /* a length of 0 that a filter set keeps nginx from reading nothing */
+
+    if (!ngx_http_vibelock_ending_header_only(r)
         || ngx_http_vibelock_ending_unmodified(r))
     {
         return 0;
@@ -106,8 +106,11 @@ ngx_http_vibelock_ending_part(ngx_http_request_t *r)
     u = r->upstream;
 
     if (u == NULL
-        || (u->cleanup == NULL && !ngx_http_vibelock_ending_cached(u)))
+        || (u->cleanup == NULL && !ngx_http_vibelock_ending_cached(u))
+        || u->headers_in.status_n != NGX_HTTP_PARTIAL_CONTENT)
     {
+        /* what makes another answer longer adds to it with no subrequest */
+
         return 0;
     }
 
@@ -117,8 +120,7 @@ ngx_http_vibelock_ending_part(ngx_http_request_t *r)
 
         /* a slice whose header was made that of the whole, by its status */
 
-        return u->headers_in.status_n == NGX_HTTP_PARTIAL_CONTENT
-               && r->headers_out.status == NGX_HTTP_OK;
+        return r->headers_out.status == NGX_HTTP_OK;
     }
 
     return r->headers_out.content_length_n > length;
@@ -134,6 +136,14 @@ ngx_http_vibelock_ending_length(ngx_http_request_t *r)
          * Some servers give their 101 a Content-Length: 0.  An error that a
          * filter made has the length of its page.
          */
+
+        return -1;
+    }
+
+    if (r->headers_out.content_length_n
+        != r->upstream->headers_in.content_length_n)
+    {
+        /* a filter made another answer of it: Lua, njs */
 
         return -1;
     }
@@ -392,6 +402,20 @@ ngx_http_vibelock_ending_shutdown(ngx_http_request_t *r)
     /* a QUIC connection that its client ends marks its streams the same way */
 
     return r->connection->close && !r->connection->read->error;
+}
+
+
+/*
+ * 1 when nginx sends a header and nothing more, whatever its length says.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_ending_header_only(ngx_http_request_t *r)
+{
+    return r->header_only
+           || r->method == NGX_HTTP_HEAD
+           || r->headers_out.status == NGX_HTTP_NO_CONTENT
+           || r->headers_out.status == NGX_HTTP_NOT_MODIFIED;
 }
 
 
