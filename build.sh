@@ -17,7 +17,7 @@ RUN_PACKAGES=(nginx perl curl)
 TEST_PACKAGES=(perl curl openssl "${VIBELOCK_REDIS:-redis-server}" nodejs clang
                procps faketime prometheus chromium chromium-driver
                libnginx-mod-http-xslt-filter libnginx-mod-http-lua
-               ngtcp2-client)
+               libnginx-mod-http-image-filter ngtcp2-client)
 
 PACKAGE_PACKAGES=(build-essential dpkg-dev debhelper git lintian)
 BENCH_PACKAGES=(gcc libc6-dev nginx perl "${VIBELOCK_REDIS:-redis-server}"

@@ -20,6 +20,7 @@ static char *ngx_http_vibelock_ending_reason(ngx_http_request_t *r,
     ngx_int_t rc);
 static ngx_uint_t ngx_http_vibelock_ending_shutdown(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_ending_header_only(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_vibelock_ending_partial(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_ending_unmodified(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_vibelock_ending_cached(ngx_http_upstream_t *u);
 static ngx_uint_t ngx_http_vibelock_ending_fastcgi(ngx_http_upstream_t *u);
@@ -271,13 +272,24 @@ ngx_http_vibelock_ending_dropped(ngx_http_request_t *r)
 
     u = r->upstream;
 
-    if (u == NULL
-        || u->cleanup
-        || u->header_sent
-        || u->headers_in.status_n == 0
+    if (u == NULL || u->cleanup || ngx_http_vibelock_ending_cached(u)) {
+        return NULL;
+    }
+
+    if (u->header_sent) {
+
+        /*
+         * As far as nginx knows.  A filter kept it, and made an answer of its
+         * own when nothing more came: image_filter.
+         */
+
+        return ngx_http_vibelock_ending_partial(r)
+               ? ngx_http_vibelock_ending_not_passed : NULL;
+    }
+
+    if (u->headers_in.status_n == 0
         || u->headers_in.status_n >= NGX_HTTP_SPECIAL_RESPONSE
-        || u->headers_in.x_accel_redirect
-        || ngx_http_vibelock_ending_cached(u))
+        || u->headers_in.x_accel_redirect)
     {
         return NULL;
     }
@@ -416,6 +428,29 @@ ngx_http_vibelock_ending_header_only(ngx_http_request_t *r)
            || r->method == NGX_HTTP_HEAD
            || r->headers_out.status == NGX_HTTP_NO_CONTENT
            || r->headers_out.status == NGX_HTTP_NOT_MODIFIED;
+}
+
+
+/*
+ * 1 when nginx has let go of an upstream that was not read in full.  Of a body
+ * that ends with its connection, without buffering nothing tells that any more.
+ */
+
+static ngx_uint_t
+ngx_http_vibelock_ending_partial(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    if (!u->buffering
+        && u->length == -1
+        && !ngx_http_vibelock_ending_fastcgi(u))
+    {
+        return 0;
+    }
+
+    return !ngx_http_vibelock_ending_body(r);
 }
 
 

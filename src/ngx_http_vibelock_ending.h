@@ -81,7 +81,8 @@ ngx_uint_t ngx_http_vibelock_ending_replaced(ngx_http_request_t *r,
 
 /*
  * Whether nginx let go of the upstream before it passed the header on, which is
- * no error's that may be intercepted, and hands on to nobody.
+ * no error's that may be intercepted, and hands on to nobody; or before it had
+ * the body of a header that a filter kept.
  */
 
 char *ngx_http_vibelock_ending_dropped(ngx_http_request_t *r);

@@ -193,7 +193,8 @@ ngx_http_vibelock_guard_end_answering(ngx_http_request_t *r,
 
 /*
  * A header came, and nginx had no memory for it: it answers with a 500 of its
- * own, and looks no further at what the upstream does.
+ * own, and looks no further at what the upstream does.  Or it came no further
+ * than to a filter above, and the upstream was let go of unseen.
  */
 
 static char *
