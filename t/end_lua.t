@@ -1,7 +1,8 @@
 #!/usr/bin/perl
 
-# Filters that are scripts: they may give the client another answer than the
-# upstream's, and say how long it is before they have read what they got.
+# Scripts.  As a filter one may give the client another answer than the
+# upstream's, and say how long it is before it has read what it got.  What one
+# asks for itself ends with its answer, unless it says that it has not.
 
 use strict;
 use warnings;
@@ -58,6 +59,28 @@ $t->server(<<'EOC');
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
         header_filter_by_lua_block { ngx.exit(503) }
     }
+    location /asks {
+        set $asks '';
+        vibelock_keep $asks;
+        lua_check_client_abort on;
+        content_by_lua_block {
+            ngx.var.asks = 'yes'
+            local answer = ngx.location.capture('/asked')
+            ngx.var.asks = answer.status < 500 and '' or 'yes'
+            ngx.status = answer.status
+            ngx.print(answer.body)
+        }
+    }
+    location /eof {
+        content_by_lua_block {
+            ngx.print('told')
+            ngx.eof()
+            ngx.location.capture('/asked')
+        }
+    }
+    location /asked {
+        proxy_pass http://127.0.0.1:%%UPSTREAM%%;
+    }
     location /exec {
         content_by_lua_block { ngx.exec('@proxy') }
     }
@@ -111,6 +134,28 @@ for my $where ('/accepted', '/nothing') {
     $x->send_head(200, { 'Transfer-Encoding' => 'chunked' });
     is($pending->response->status, 503, 'a filter exits');
     ends($t, $uri, 'KEPT', 'an error that a filter made');
+}
+
+for my $case (['respond', 'RELEASED'], ['close', 'KEPT'], ['leave', 'KEPT']) {
+    my ($how, $result) = @$case;
+
+    my $uri = '/asks?id=' . ++$n;
+    my ($x, $pending) = begins($t, $up, $uri);
+    $how eq 'leave' ? $pending->close
+                    : $x->$how($how eq 'respond' ? 200 : ());
+    $pending->read_rest if $how ne 'leave';
+    ends($t, $uri, $result, "what a script asks for, and says so: $how");
+    $x->close;
+}
+
+{
+    my $uri = '/eof?id=' . ++$n;
+    my $pending = $t->async(POST => $uri);
+    my $x = $up->accept_request;
+    is(lock_of($t, $n), 'free', 'what it asks for behind its answer');
+    $x->respond(200);
+    is($pending->response->body, 'told', 'which was there before');
+    ends($t, $uri, 'RELEASED', 'what it asks for behind its answer');
 }
 
 for my $case (['respond', 'RELEASED'], ['close', 'KEPT']) {
