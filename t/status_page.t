@@ -321,6 +321,8 @@ $browser->run('document.querySelector("#f-state").value = "";'
               . 'document.querySelector("#f-key").value = ""');
 $browser->click('#zones button:nth-child(2)');
 becomes('#rows .key', qr/^b$/, 'its lock');
+$browser->open($t->url('/look?odd#100%'));
+becomes('#held', qr/^10,000$/, 'the first one, by an address that is none');
 $browser->open($t->url('/look#builds'));
 becomes('#rows .key', qr/^b$/, 'by its address');
 

@@ -242,6 +242,18 @@ function found() {
   }
 }
 
+// The zone that the address names. Somebody may have typed it, unescaped.
+
+function named() {
+  const name = location.hash.slice(1);
+
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
+}
+
 // Takes an answer in; false: it has to be asked again, for a list of locks.
 
 function take(data) {
@@ -251,7 +263,7 @@ function take(data) {
   remember(data);
 
   if (!data.zones.some((zone) => zone.name === state.zone)) {
-    const wanted = decodeURIComponent(location.hash.slice(1));
+    const wanted = named();
     const names = data.zones.map((zone) => zone.name);
 
     state.zone = names.includes(wanted) ? wanted : names.length ? names[0]
