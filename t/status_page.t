@@ -321,6 +321,10 @@ $browser->run('document.querySelector("#f-state").value = "";'
               . 'document.querySelector("#f-key").value = ""');
 $browser->click('#zones button:nth-child(2)');
 becomes('#rows .key', qr/^b$/, 'its lock');
+$browser->run('history.back()');
+becomes('#rows .key', qr/^again$/, 'back to the first one');
+$browser->run('history.forward()');
+becomes('#rows .key', qr/^b$/, 'and forward');
 $browser->open($t->url('/look?odd#100%'));
 becomes('#held', qr/^10,000$/, 'the first one, by an address that is none');
 $browser->open($t->url('/look#builds'));

@@ -254,6 +254,14 @@ function named() {
   }
 }
 
+// The zone to show: that one, or the first; null: there is none.
+
+function wanted(zones) {
+  const names = zones.map((zone) => zone.name);
+
+  return names.includes(named()) ? named() : names[0] ?? null;
+}
+
 // Takes an answer in; false: it has to be asked again, for a list of locks.
 
 function take(data) {
@@ -263,11 +271,7 @@ function take(data) {
   remember(data);
 
   if (!data.zones.some((zone) => zone.name === state.zone)) {
-    const wanted = named();
-    const names = data.zones.map((zone) => zone.name);
-
-    state.zone = names.includes(wanted) ? wanted : names.length ? names[0]
-                                                                : null;
+    state.zone = wanted(data.zones);
     state.cursors = [''];
   }
 
@@ -660,8 +664,12 @@ function showPager(list) {
 // What people do
 
 function choose(zone) {
-  state.zone = zone;
   location.hash = encodeURIComponent(zone);
+  enter(zone);
+}
+
+function enter(zone) {
+  state.zone = zone;
   $('f-operation').length = 1;
   restart();
 }
@@ -786,6 +794,16 @@ $('next').addEventListener('click', () => {
 
 $('ask-no').addEventListener('click', () => $('ask').close());
 $('pause').addEventListener('click', pause);
+
+// By the buttons of the browser, or by hand; a choice above is shown already.
+
+window.addEventListener('hashchange', () => {
+  const zone = state.data && wanted(state.data.zones);
+
+  if (zone && zone !== state.zone) {
+    enter(zone);
+  }
+});
 
 document.addEventListener('visibilitychange', () => {
   if (!document.hidden && !state.paused) {
