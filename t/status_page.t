@@ -325,6 +325,18 @@ $browser->run('history.back()');
 becomes('#rows .key', qr/^again$/, 'back to the first one');
 $browser->run('history.forward()');
 becomes('#rows .key', qr/^b$/, 'and forward');
+
+# A lock is broken in its own zone, whatever was turned to meanwhile
+
+$browser->click('#rows button');
+$browser->run('history.back()');
+becomes('#rows .key', qr/^again$/, 'another zone behind the question');
+$browser->click('#ask-yes');
+becomes('#said', qr/^The lock of \W?b\W? is broken\.$/, 'the one it was about');
+
+# Another address
+
+$t->get('/build?id=b');
 $browser->open($t->url('/look?odd#100%'));
 becomes('#held', qr/^10,000$/, 'the first one, by an address that is none');
 $browser->open($t->url('/look#builds'));

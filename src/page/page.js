@@ -556,7 +556,7 @@ function showList(list, breakable) {
     const row = state.rows.get(lock.token) ?? makeRow(breakable);
 
     rows.set(lock.token, row);
-    fillRow(row, lock);
+    fillRow(row, lock, list.zone);
 
     if (body.children[i] !== row.element) {
       body.insertBefore(row.element, body.children[i] ?? null);
@@ -604,7 +604,7 @@ function makeRow(breakable) {
     const button = element('button', '', 'Break');
 
     button.type = 'button';
-    button.addEventListener('click', () => askToBreak(row.lock));
+    button.addEventListener('click', () => askToBreak(row.zone, row.lock));
 
     row.button = button;
     row.element.append(cell('act', button));
@@ -613,7 +613,8 @@ function makeRow(breakable) {
   return row;
 }
 
-function fillRow(row, lock) {
+function fillRow(row, lock, zone) {
+  row.zone = zone;
   row.lock = lock;
 
   text(row.key, lock.key);
@@ -686,7 +687,9 @@ async function turn(cursors) {
   $('heard').textContent = $('range').textContent;
 }
 
-function askToBreak(lock) {
+// The zone is that of the list: another one may be on its way.
+
+function askToBreak(zone, lock) {
   const dialog = $('ask');
 
   text($('ask-key'), lock.key);
@@ -700,7 +703,7 @@ function askToBreak(lock) {
 
   $('ask-yes').onclick = () => {
     dialog.close();
-    breakLock(lock);
+    breakLock(zone, lock);
   };
 
   dialog.showModal();
@@ -718,9 +721,9 @@ function breakAddress(zone, lock) {
          : `${zonePath}${key}?token=${lock.token}`;
 }
 
-async function breakLock(lock) {
+async function breakLock(zone, lock) {
   try {
-    const response = await fetch(breakAddress(state.zone, lock), {
+    const response = await fetch(breakAddress(zone, lock), {
       method: 'DELETE',
       headers: { 'X-Vibelock-Break': '1' },
     });
