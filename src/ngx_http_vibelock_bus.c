@@ -514,8 +514,8 @@ ngx_http_vibelock_bus_lost(ngx_http_vibelock_bus_t *bus,
 
 
 /*
- * "redis" has the words of Redis for what went wrong on the side "heard"; with
- * NULL and none they are not known.
+ * "redis" has the words of Redis, or of TLS, for what went wrong on the side
+ * "heard"; with NULL and none they are not known.
  */
 
 static void
@@ -545,7 +545,7 @@ ngx_http_vibelock_bus_news(ngx_http_vibelock_bus_zone_t *bz,
 
     ngx_str_null(&said);
 
-    if (redis && why >= NGX_HTTP_VIBELOCK_REDIS_LOADING) {
+    if (side == heard && ngx_http_vibelock_redis_worded(why)) {
         said.data = redis->text;
         said.len = redis->text_len;
     }

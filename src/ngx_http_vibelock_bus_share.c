@@ -240,7 +240,7 @@ ngx_http_vibelock_bus_share_news(ngx_http_vibelock_bus_share_t *share,
         }
 
         if (why == NGX_HTTP_VIBELOCK_REDIS_IDLE
-            || (why >= NGX_HTTP_VIBELOCK_REDIS_LOADING && i != heard))
+            || (ngx_http_vibelock_redis_worded(why) && i != heard))
         {
             continue;
         }

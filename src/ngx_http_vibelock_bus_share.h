@@ -156,9 +156,9 @@ ngx_http_vibelock_redis_e ngx_http_vibelock_bus_share_why(
  * What has to be logged now of a change: NGX_DECLINED, "*side" is away; NGX_OK,
  * it works again; NGX_DONE, nothing.  It counts as logged.
  *
- * "heard" is the side of which the words of Redis are known here, or
- * NGX_HTTP_VIBELOCK_BUS_SIDES: what Redis said is for whoever heard it to log,
- * and it says so as often as it is asked.
+ * "heard" is the side of which the words of Redis, or of TLS, are known here,
+ * or NGX_HTTP_VIBELOCK_BUS_SIDES: what was said is for whoever heard it to log,
+ * and it is said as often as is asked.
  */
 
 ngx_int_t ngx_http_vibelock_bus_share_news(

@@ -77,6 +77,8 @@ static void ngx_http_vibelock_redis_disconnected(const redisAsyncContext *ac,
     int status);
 static void ngx_http_vibelock_redis_broken(ngx_http_vibelock_redis_t *redis,
     int error, ngx_err_t err);
+static void ngx_http_vibelock_redis_said(ngx_http_vibelock_redis_t *redis,
+    const char *failure);
 static void ngx_http_vibelock_redis_greet(ngx_http_vibelock_redis_t *redis);
 static ngx_int_t ngx_http_vibelock_redis_login(
     ngx_http_vibelock_redis_t *redis);
@@ -350,6 +352,7 @@ ngx_http_vibelock_redis_connect(ngx_http_vibelock_redis_t *redis)
 static void
 ngx_http_vibelock_redis_connect_addr(ngx_http_vibelock_redis_t *redis)
 {
+    const char         *failure;
     redisAsyncContext  *ac;
 
     ac = ngx_http_vibelock_redis_context(redis);
@@ -377,9 +380,10 @@ ngx_http_vibelock_redis_connect_addr(ngx_http_vibelock_redis_t *redis)
     if (redis->url->tls
         && ngx_http_vibelock_redis_tls_start(redis->url->tls,
                                              &redis->url->host, &ac->c,
-                                             &redis->ssl)
+                                             &redis->ssl, &failure)
            != NGX_OK)
     {
+        ngx_http_vibelock_redis_said(redis, failure);
         ngx_http_vibelock_redis_fail(redis, NGX_HTTP_VIBELOCK_REDIS_TLS, 0);
         return;
     }
@@ -661,18 +665,25 @@ ngx_http_vibelock_redis_disconnected(const redisAsyncContext *ac, int status)
 }
 
 
-/* by an error of hiredis's, and the errno there was */
+/* by an error of hiredis's, and the errno there was: before it is freed */
 
 static void
 ngx_http_vibelock_redis_broken(ngx_http_vibelock_redis_t *redis, int error,
     ngx_err_t err)
 {
+    const char  *failure;
+
     redis->err = (error == REDIS_ERR_IO) ? err : 0;
+
+    failure = NULL;
 
     switch (error) {
 
     case REDIS_ERR_EOF:
-        redis->why = NGX_HTTP_VIBELOCK_REDIS_CLOSED;
+        failure = ngx_http_vibelock_redis_tls_alert(redis->ssl);
+
+        redis->why = failure ? NGX_HTTP_VIBELOCK_REDIS_TLS
+                             : NGX_HTTP_VIBELOCK_REDIS_CLOSED;
         break;
 
     case REDIS_ERR_PROTOCOL:
@@ -685,9 +696,32 @@ ngx_http_vibelock_redis_broken(ngx_http_vibelock_redis_t *redis, int error,
         break;
 
     default:
+        failure = ngx_http_vibelock_redis_tls_failure(redis->ssl);
+
         redis->why = redis->url->tls ? NGX_HTTP_VIBELOCK_REDIS_TLS
                                      : NGX_HTTP_VIBELOCK_REDIS_FAILED;
         break;
+    }
+
+    if (failure) {
+        redis->err = 0;
+    }
+
+    ngx_http_vibelock_redis_said(redis, failure);
+}
+
+
+/* what is logged with the reason; NULL: nothing */
+
+static void
+ngx_http_vibelock_redis_said(ngx_http_vibelock_redis_t *redis,
+    const char *failure)
+{
+    redis->text_len = 0;
+
+    if (failure) {
+        redis->text_len = ngx_min(ngx_strlen(failure), sizeof(redis->text));
+        ngx_memcpy(redis->text, failure, redis->text_len);
     }
 }
 

@@ -25,7 +25,7 @@
 #include "ngx_http_vibelock_redis_why.h"
 
 
-#define NGX_HTTP_VIBELOCK_REDIS_TEXT  128    /* of what Redis said */
+#define NGX_HTTP_VIBELOCK_REDIS_TEXT  128    /* of what Redis said, or TLS */
 
 
 typedef struct ngx_http_vibelock_redis_s  ngx_http_vibelock_redis_t;

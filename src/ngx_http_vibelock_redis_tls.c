@@ -65,9 +65,11 @@ ngx_http_vibelock_redis_tls_cleanup(void *data)
 
 ngx_int_t
 ngx_http_vibelock_redis_tls_start(void *tls, ngx_str_t *host,
-    redisContext *c, void **sslp)
+    redisContext *c, void **sslp, const char **failure)
 {
     SSL  *ssl;
+
+    *failure = NULL;
 
     ssl = SSL_new(tls);
     if (ssl == NULL) {
@@ -77,6 +79,8 @@ ngx_http_vibelock_redis_tls_start(void *tls, ngx_str_t *host,
     if (ngx_http_vibelock_redis_tls_name(host, ssl) != NGX_OK
         || redisInitiateSSL(c, ssl) != REDIS_OK)
     {
+        *failure = ngx_http_vibelock_redis_tls_failure(ssl);
+
         SSL_free(ssl);
         return NGX_ERROR;
     }
@@ -91,6 +95,38 @@ ngx_uint_t
 ngx_http_vibelock_redis_tls_reads(void *ssl)
 {
     return ssl && SSL_want_read((SSL *) ssl);
+}
+
+
+const char *
+ngx_http_vibelock_redis_tls_failure(void *ssl)
+{
+    long  rc;
+
+    if (ssl == NULL) {
+        return NULL;
+    }
+
+    rc = SSL_get_verify_result((SSL *) ssl);
+
+    if (rc != X509_V_OK) {
+        return X509_verify_cert_error_string(rc);
+    }
+
+    return ERR_reason_error_string(ERR_peek_last_error());
+}
+
+
+const char *
+ngx_http_vibelock_redis_tls_alert(void *ssl)
+{
+    unsigned long  error;
+
+    error = ssl ? ERR_peek_last_error() : 0;
+
+    return (ERR_GET_LIB(error) == ERR_LIB_SSL
+            && ERR_GET_REASON(error) >= SSL_AD_REASON_OFFSET)
+           ? ERR_reason_error_string(error) : NULL;
 }
 
 
@@ -156,8 +192,10 @@ ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf, ngx_str_t *url)
 
 ngx_int_t
 ngx_http_vibelock_redis_tls_start(void *tls, ngx_str_t *host,
-    redisContext *c, void **ssl)
+    redisContext *c, void **ssl, const char **failure)
 {
+    *failure = NULL;
+
     return NGX_ERROR;
 }
 
@@ -166,6 +204,20 @@ ngx_uint_t
 ngx_http_vibelock_redis_tls_reads(void *ssl)
 {
     return 0;
+}
+
+
+const char *
+ngx_http_vibelock_redis_tls_failure(void *ssl)
+{
+    return NULL;
+}
+
+
+const char *
+ngx_http_vibelock_redis_tls_alert(void *ssl)
+{
+    return NULL;
 }
 
 

@@ -27,11 +27,11 @@ void *ngx_http_vibelock_redis_tls_init(ngx_conf_t *cf, ngx_str_t *url);
 /*
  * Begins TLS on a connection that is being made to "host", a name or an
  * address, with brackets where it is one of IPv6.  *ssl is hiredis's to free.
- * NGX_OK, NGX_ERROR.
+ * NGX_OK; NGX_ERROR and *failure, as below.
  */
 
 ngx_int_t ngx_http_vibelock_redis_tls_start(void *tls, ngx_str_t *host,
-    redisContext *c, void **ssl);
+    redisContext *c, void **ssl, const char **failure);
 
 /*
  * 1 after a write that has to wait until something was read; "ssl" is NULL
@@ -39,6 +39,15 @@ ngx_int_t ngx_http_vibelock_redis_tls_start(void *tls, ngx_str_t *host,
  */
 
 ngx_uint_t ngx_http_vibelock_redis_tls_reads(void *ssl);
+
+/*
+ * What is wrong with a connection that failed, in OpenSSL's words: with the
+ * certificate, if anything is.  Of one that was closed: what the server said
+ * before it did.  NULL: nothing is known.
+ */
+
+const char *ngx_http_vibelock_redis_tls_failure(void *ssl);
+const char *ngx_http_vibelock_redis_tls_alert(void *ssl);
 
 /*
  * After a connection: what OpenSSL has noted of it would be taken for an error

@@ -43,6 +43,13 @@ typedef enum {
 } ngx_http_vibelock_redis_e;
 
 
+/* whoever finds one of these has the words of Redis, or of TLS, for it */
+
+#define ngx_http_vibelock_redis_worded(why)                                   \
+    ((why) >= NGX_HTTP_VIBELOCK_REDIS_LOADING                                 \
+     || (why) == NGX_HTTP_VIBELOCK_REDIS_TLS)
+
+
 /*
  * What an error means that Redis answered with; REDIS_ERROR, if nothing more is
  * known of it.
