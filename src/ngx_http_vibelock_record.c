@@ -78,13 +78,14 @@ ngx_http_vibelock_record_find(ngx_http_request_t *r)
 
     record = ngx_http_get_module_ctx(r, ngx_http_vibelock_module);
 
-    if (record || !(r->internal || r->filter_finalize)) {
+    if (record || !(r->internal || r->filter_finalize || r->err_status)) {
         return record;
     }
 
     /*
-     * if the module's context was cleared by an internal redirect or an
-     * error in a filter, look for it among the pool's cleanups
+     * if the module's context was cleared by an internal redirect, by an
+     * error in a filter, or by a module whose redirect found no location to
+     * lead to, look for it among the pool's cleanups
      */
 
     for (cln = r->pool->cleanup; cln; cln = cln->next) {

@@ -84,6 +84,10 @@ $t->server(<<'EOC');
     location /exec {
         content_by_lua_block { ngx.exec('@proxy') }
     }
+    location /nowhere {
+        lingering_close always;
+        content_by_lua_block { ngx.exec('@nowhere') }
+    }
     location @proxy {
         proxy_pass http://127.0.0.1:%%UPSTREAM%%;
     }
@@ -166,6 +170,18 @@ for my $case (['respond', 'RELEASED'], ['close', 'KEPT']) {
     $x->$how($how eq 'respond' ? 200 : ());
     $pending->read_rest;
     ends($t, $uri, $result, "ngx.exec and a named location: $how");
+}
+
+# The module's context is gone then, and there was no redirect.
+
+{
+    my $uri = '/nowhere?id=' . ++$n;
+    my $c = $t->connect;
+    $c->send_request(POST => $uri);
+    is($c->read_response->status, 500, 'a named location that is not there');
+    is(lock_of($t, $n), 'free', 'free, though the request is not over');
+    $c->close;
+    ends($t, $uri, 'RELEASED', 'a named location that is not there');
 }
 
 $t->done;
