@@ -63,6 +63,12 @@ main(void)
 
     ngx_pid = getpid();
 
+    /* the one that this began in may have no number here, in a container */
+
+    if (setpgid(0, 0) == -1) {
+        abort();
+    }
+
     fact("who runs is there");
 
     pid = process();
