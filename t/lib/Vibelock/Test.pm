@@ -41,7 +41,6 @@ package Vibelock::Test;
 #   user       => 'nobody'  of the workers, where the test runs as root
 #   shutdown_timeout => '5s'
 #   daemon     => 1         as a daemon, not as the test's child
-#   prefix     => [cmd, …]  run nginx under this command (faketime…)
 #   env        => { … }     nginx's environment
 #   nginx      => path      else $VIBELOCK_NGINX, or nginx from the PATH
 #
@@ -219,7 +218,7 @@ sub command {
             $valgrind eq '1' ? () : split ' ', $valgrind;
     }
 
-    return [@{ $self->{options}{prefix} || [] }, @command];
+    return \@command;
 }
 
 sub environment {
