@@ -27,9 +27,10 @@ ngx_http_vibelock_worker_gone(ngx_pid_t pid)
     /*
      * Where a sandbox forbids to ask, it does so for all, and nobody is known
      * to be gone; where only this one may not be asked for, it is a stranger.
+     * Linux asks its security modules about any pid but 0.
      */
 
-    if (pgid == -1 && ngx_errno != NGX_ESRCH && getpgid(0) == -1) {
+    if (pgid == -1 && ngx_errno != NGX_ESRCH && getpgid(ngx_pid) == -1) {
         return 0;
     }
 

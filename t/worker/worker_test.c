@@ -20,15 +20,19 @@
 ngx_pid_t  ngx_pid;
 
 static ngx_pid_t  stranger;         /* who may not be asked for */
-static int        forbidden;        /* nobody may */
+
+static enum { NONE, PIDS, ALL }  forbidden;
 
 
-/* as in libc, but for those */
+/* as in libc, but for those; a security module is not asked about 0 */
 
 pid_t
 getpgid(pid_t pid)
 {
-    if (forbidden || (stranger && pid == stranger)) {
+    if (forbidden == ALL
+        || (forbidden == PIDS && pid != 0)
+        || (stranger && pid == stranger))
+    {
         errno = EPERM;
         return -1;
     }
@@ -76,9 +80,13 @@ main(void)
 
     fact("so is everyone, where nobody may be asked for");
 
-    forbidden = 1;
+    forbidden = ALL;
     check(!ngx_http_vibelock_worker_gone(pid));
-    forbidden = 0;
+
+    forbidden = PIDS;
+    check(!ngx_http_vibelock_worker_gone(pid));
+
+    forbidden = NONE;
 
     fact("a stranger with that pid is not the worker, who may ask for it or not");
 
