@@ -278,9 +278,9 @@ ngx_http_vibelock_report_event(ngx_event_t *ev)
         return;
     }
 
-    if (ev->timer_set) {
-        ngx_del_timer(ev);
-    }
+    /* a timer that fires all the same leaves it posted */
+
+    ngx_http_vibelock_report_cleanup(report);
 
     ngx_http_set_log_request(c->log, r);
 
