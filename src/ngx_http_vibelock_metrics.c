@@ -278,8 +278,8 @@ static ngx_http_vibelock_metric_t  ngx_http_vibelock_metrics_bus_table[] = {
         reconnects),
 
     ngx_http_vibelock_metric_bus_count("vibelock_bus_rewinds_total",
-        "Times that what was read last was not in the stream any more, which"
-        " was read from its start then.", "", rewinds),
+        "Times that the entry after which reading went on was not in the stream"
+        " any more: releases may be missing.", "", rewinds),
 
     { NULL, 0, NULL, NULL, NULL, 0 }
 };

@@ -333,7 +333,7 @@ ngx_http_vibelock_queue_turn(ngx_http_vibelock_queue_t *queue,
 }
 
 
-/* a thousand at the most, in one go: once in a worker's life */
+/* a thousand at the most, in one go: of a worker that ends */
 
 void
 ngx_http_vibelock_queue_hurry(ngx_http_vibelock_queue_t *queue,
