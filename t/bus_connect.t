@@ -5,13 +5,12 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
-use File::Temp ();
 use Test::More;
 
 use Vibelock::Dns;
 use Vibelock::Fleet qw(stream);
 use Vibelock::Port qw(free_port);
+use Vibelock::Preload qw(preload);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
 
@@ -163,22 +162,12 @@ SKIP: {
 # next one is tried when one does not.
 
 {
-    my $dir = File::Temp->newdir;
-    my $root = dirname(__FILE__);
-
-    chmod 0755, $dir;
-
-    system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
-           "$root/preload/addresses.c", '-o', "$dir/addresses.so", '-ldl') == 0
-        or BAIL_OUT('what is to be loaded before nginx does not compile');
-
     my $port = $redis->port;
 
     works('a name with several addresses', "redis://several.test:$port",
         nginx => { env => {
-            ADDRESSES  => '127.0.0.7 127.0.0.8 127.0.0.1 127.0.0.2',
-            LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (),
-                               "$dir/addresses.so"),
+            ADDRESSES => '127.0.0.7 127.0.0.8 127.0.0.1 127.0.0.2',
+            preload('addresses'),
         } }, then => sub {
             my ($fleet) = @_;
 

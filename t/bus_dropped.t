@@ -6,40 +6,15 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
-use File::Temp ();
 use Test::More;
 
 use Vibelock::Fleet qw(stream);
+use Vibelock::Preload qw(later preload_clock);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for free_port);
 
 plan skip_all => 'valgrind makes calls of the system its own'
     if $ENV{VIBELOCK_VALGRIND};
-
-my $root = dirname(__FILE__);
-my $dir = File::Temp->newdir;
-my $later = File::Temp->new;
-
-chmod 0755, $dir;
-chmod 0644, $later;
-
-system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
-       "$root/preload/monotonic.c", '-o', "$dir/monotonic.so") == 0
-    or BAIL_OUT('what is to be loaded before nginx does not compile');
-
-# By so many seconds nginx's clock is ahead from then on.
-
-sub later {
-    my ($seconds) = @_;
-
-    sysseek $later, 0, 0;
-    syswrite $later, pack('i', $seconds) or die "later: $!";
-
-    return;
-}
-
-later(0);
 
 my $redis = Vibelock::Redis->start;
 my $fleet = Vibelock::Fleet->new(
@@ -48,11 +23,7 @@ my $fleet = Vibelock::Fleet->new(
     more     => 'timeout=10m keepalive=5m',
     nginx    => {
         workers => 1,
-        env     => {
-            LATER      => "$later",
-            LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (),
-                               "$dir/monotonic.so"),
-        },
+        env     => { preload_clock() },
     },
 );
 

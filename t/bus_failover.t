@@ -7,23 +7,15 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
-use File::Temp ();
 use Test::More;
 
 use Vibelock::Fleet qw(entry stream redis_ms);
+use Vibelock::Preload qw(library);
 use Vibelock::Proxy;
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
 
 use constant BEHIND => 3;
-
-my $root = dirname(__FILE__);
-my $dir = File::Temp->newdir;
-
-system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
-       "$root/preload/clock.c", '-o', "$dir/clock.so") == 0
-    or BAIL_OUT('what is to be loaded before Redis does not compile');
 
 my ($master, $next, $fleet, @proxies);
 
@@ -32,7 +24,7 @@ sub begin {
 
     $master = Vibelock::Redis->start;
     $next = Vibelock::Redis->start(env => {
-        LD_PRELOAD => "$dir/clock.so",
+        LD_PRELOAD => library('clock'),
         AHEAD      => -($behind // BEHIND),
     });
     @proxies = map { Vibelock::Proxy->start(to => $master->port) } 0 .. 1;

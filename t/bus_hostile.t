@@ -7,7 +7,6 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
 use File::Temp ();
 use IO::Select;
 use IO::Socket::IP;
@@ -15,6 +14,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 use Vibelock::Fleet qw(entry stream);
+use Vibelock::Preload qw(preload);
 use Vibelock::Process qw(end_group fork_child);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
@@ -172,32 +172,19 @@ with_answers('an answer to nothing, later', {
 
 # One that comes while it is looked for.
 
-{
-    my $dir = File::Temp->newdir;
-    my $root = dirname(__FILE__);
+with_answers('an answer to nothing, between two reads', {
+    XREAD => "*-1\r\n",
+}, sub {
+    my ($fleet, $port) = @_;
 
-    chmod 0755, $dir;
+    ok($fleet->working, 'it works');
+    $fleet->release(0, 'web');
+    ok(wait_for { $fleet->bus(0)->{queued} == 0 }, 'nothing is asked');
 
-    system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
-           "$root/preload/late.c", '-o', "$dir/late.so", '-ldl') == 0
-        or BAIL_OUT('what is to be loaded before nginx does not compile');
-
-    with_answers('an answer to nothing, between two reads', {
-        XREAD => "*-1\r\n",
-    }, sub {
-        my ($fleet, $port) = @_;
-
-        ok($fleet->working, 'it works');
-        $fleet->release(0, 'web');
-        ok(wait_for { $fleet->bus(0)->{queued} == 0 }, 'nothing is asked');
-
-        Vibelock::Redis::Client->connect(port => $port)->cmd('LATE');
-        ok(wait_for { $fleet->bus(0)->{reconnects} >= 3 },
-           'ends the connections of two who publish and one who reads');
-    }, env => {
-        LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (), "$dir/late.so"),
-    });
-}
+    Vibelock::Redis::Client->connect(port => $port)->cmd('LATE');
+    ok(wait_for { $fleet->bus(0)->{reconnects} >= 3 },
+       'ends the connections of two who publish and one who reads');
+}, env => { preload('late') });
 
 # A clock that takes its time may have any.
 

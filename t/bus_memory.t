@@ -7,27 +7,17 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
-use File::Temp ();
 use Test::More;
 
 use Vibelock::Fleet;
+use Vibelock::Preload qw(preload);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
-
-my $root = dirname(__FILE__);
-my $dir = File::Temp->newdir;
-
-chmod 0755, $dir;
 
 my $redis = Vibelock::Redis->start(requirepass => 'secret');
 
 sub without {
     my ($what, %how) = @_;
-
-    system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
-           "$root/preload/$what.c", '-o', "$dir/$what.so", '-ldl') == 0
-        or BAIL_OUT('what is to be loaded before nginx does not compile');
 
     my $fleet = Vibelock::Fleet->new(
         redis    => 'redis://127.0.0.1:' . $redis->port,
@@ -37,8 +27,7 @@ sub without {
             workers => 1,
             env     => {
                 %{ $how{env} || {} },
-                LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (),
-                                   "$dir/$what.so"),
+                preload($what),
             },
         },
     );

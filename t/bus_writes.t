@@ -6,11 +6,11 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
 use File::Temp ();
 use Test::More;
 
 use Vibelock::Fleet;
+use Vibelock::Preload qw(preload);
 use Vibelock::Redis;
 use Vibelock::Test qw(wait_for);
 use Vibelock::Util qw(read_file);
@@ -18,16 +18,9 @@ use Vibelock::Util qw(read_file);
 use constant RELEASES => 32;
 use constant A_TURN   => 2;
 
-my $root = dirname(__FILE__);
-my $dir = File::Temp->newdir;
 my $writes = File::Temp->new;
 
-chmod 0755, $dir;
 chmod 0666, $writes;
-
-system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
-       "$root/preload/writes.c", '-o', "$dir/writes.so", '-ldl') == 0
-    or BAIL_OUT('what is to be loaded before nginx does not compile');
 
 my $redis = Vibelock::Redis->start;
 my $fleet = Vibelock::Fleet->new(
@@ -37,9 +30,8 @@ my $fleet = Vibelock::Fleet->new(
     nginx    => {
         workers => 1,
         env     => {
-            WRITES     => "$writes",
-            LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (),
-                               "$dir/writes.so"),
+            WRITES => "$writes",
+            preload('writes'),
         },
     },
 );

@@ -6,33 +6,26 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
 use File::Temp ();
 use Test::More;
 
 use Vibelock::Ends qw(lock_of gate);
+use Vibelock::Preload qw(preload);
 use Vibelock::Test qw(wait_for);
 use Vibelock::Upstream;
 
 plan skip_all => 'it does not go with sanitizers or valgrind'
     if $ENV{VIBELOCK_PRELOAD} || $ENV{VIBELOCK_VALGRIND};
 
-my $root = dirname(__FILE__);
-my $dir = File::Temp->newdir;
 my $memory = File::Temp->new;
 
-chmod 0755, $dir;
 chmod 0666, $memory;
-
-system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
-       "$root/preload/memory.c", '-o', "$dir/memory.so", '-ldl') == 0
-    or BAIL_OUT('what is to be loaded before nginx does not compile');
 
 missing(0);
 
 my $up = Vibelock::Upstream->new;
 my $t = Vibelock::Test->new(workers => 1, env => {
-    MEMORY => "$memory", LD_PRELOAD => "$dir/memory.so",
+    MEMORY => "$memory", preload('memory'),
 });
 
 # Small pools ask for memory at more of the steps.

@@ -7,21 +7,11 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
-use File::Temp ();
 use Test::More;
 
+use Vibelock::Preload qw(preload);
 use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
-
-my $root = dirname(__FILE__);
-my $dir = File::Temp->newdir;
-
-chmod 0755, $dir;
-
-system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
-       "$root/preload/file.c", '-o', "$dir/file.so", '-ldl') == 0
-    or BAIL_OUT('what is to be loaded before nginx does not compile');
 
 sub text {
     my (@servers) = @_;
@@ -39,9 +29,9 @@ sub gateway {
     my $t = Vibelock::Test->new(workers => 1, env => \%env);
 
     %env = (
-        DO         => $how,
-        FILE       => $t->path('registry.json'),
-        LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (), "$dir/file.so"),
+        DO   => $how,
+        FILE => $t->path('registry.json'),
+        preload('file'),
     );
 
     $t->http(<<'EOC');

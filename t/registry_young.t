@@ -6,28 +6,18 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
-use File::Temp ();
 use Test::More;
 use Time::HiRes ();
 
+use Vibelock::Preload qw(preload);
 use Vibelock::Registry qw(registry account server);
 use Vibelock::Test qw(wait_for);
 
 plan skip_all => 'it does not go with sanitizers or valgrind'
     if $ENV{VIBELOCK_PRELOAD} || $ENV{VIBELOCK_VALGRIND};
 
-my $root = dirname(__FILE__);
-my $dir = File::Temp->newdir;
-
-chmod 0755, $dir;
-
-system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
-       "$root/preload/seconds.c", '-o', "$dir/seconds.so") == 0
-    or BAIL_OUT('what is to be loaded before nginx does not compile');
-
 my $t = Vibelock::Test->new(workers => 1,
-                            env => { LD_PRELOAD => "$dir/seconds.so" });
+                            env => { preload('seconds') });
 
 $t->http(<<'EOC');
     vibelock_zone $server_id zone=ops:1m;

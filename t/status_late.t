@@ -6,11 +6,10 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
-use File::Temp ();
 use Test::More;
 
 use Vibelock::Pipeline qw(pipeline);
+use Vibelock::Preload qw(later preload_clock);
 use Vibelock::Test;
 
 use constant REPORTS => 100;
@@ -20,37 +19,9 @@ use constant DAYS    => 20 * 86400;
 plan skip_all => 'valgrind makes calls of the system its own'
     if $ENV{VIBELOCK_VALGRIND};
 
-my $root = dirname(__FILE__);
-my $dir = File::Temp->newdir;
-my $later = File::Temp->new;
-
-chmod 0755, $dir;
-chmod 0644, $later;
-
-system(split(' ', $ENV{CC} || 'cc'), qw(-shared -fPIC -Wall -Werror),
-       "$root/preload/monotonic.c", '-o', "$dir/monotonic.so") == 0
-    or BAIL_OUT('what is to be loaded before nginx does not compile');
-
-# By so many seconds nginx's clock is ahead from then on.
-
-sub later {
-    my ($seconds) = @_;
-
-    sysseek $later, 0, 0;
-    syswrite $later, pack('i', $seconds) or die "later: $!";
-
-    return;
-}
-
-later(0);
-
 my $t = Vibelock::Test->new(
     workers => 1,
-    env     => {
-        LATER      => "$later",
-        LD_PRELOAD => join(':', $ENV{VIBELOCK_PRELOAD} || (),
-                           "$dir/monotonic.so"),
-    },
+    env     => { preload_clock() },
 );
 
 # The request is not over with its answer.
